@@ -1,0 +1,43 @@
+"""mixprec: mixed-precision training in PyTorch that explains itself.
+
+Names resolve at first use, so `import mixprec` and `import mixprec.lint` do not load torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from mixprec._version import __version__
+
+if TYPE_CHECKING:
+    from mixprec import presets
+    from mixprec._autocast import autocast
+    from mixprec._policy import Policy
+    from mixprec._precision import Precision
+    from mixprec._scaler import GradScaler
+    from mixprec.records import StepReport
+
+_HOME = {
+    "GradScaler": "mixprec._scaler",
+    "Policy": "mixprec._policy",
+    "Precision": "mixprec._precision",
+    "StepReport": "mixprec.records",
+    "autocast": "mixprec._autocast",
+}
+
+__all__ = ["GradScaler", "Policy", "Precision", "StepReport", "__version__", "autocast", "presets"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "presets":
+        return importlib.import_module("mixprec.presets")
+    if name not in _HOME:
+        raise AttributeError(f"module 'mixprec' has no attribute {name!r}; public names: {', '.join(__all__)}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))
