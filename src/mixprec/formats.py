@@ -42,7 +42,7 @@ class Specials(str, enum.Enum):
     """IEEE 754: the top exponent holds infinities and NaNs, and what is too large becomes an infinity."""
 
     NAN_ONLY = "NaN only"
-    """OCP `fn` formats: the top exponent holds numbers but for one NaN, and what is too large becomes that NaN."""
+    """OCP `fn` formats: the top exponent holds numbers but for one NaN, and what is too large becomes the maximum."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class FloatFormat:
 
     @property
     def has_infinities(self) -> bool:
-        """Whether infinities exist; where not, what is too large becomes NaN."""
+        """Whether infinities exist; where not, what is too large becomes the maximum."""
         return self.specials is Specials.INF_AND_NAN
 
     @property
@@ -132,9 +132,10 @@ class FloatFormat:
     def round(self, x: float) -> float:
         """`x` in this format, rounded once to nearest, ties to even, as a Python float.
 
-        Too large becomes an infinity, or NaN where the format has none (as PyTorch converts; nothing saturates). The
-        sign of zero is kept. PyTorch converts float64 to a 16- or 8-bit format through float32 and so rounds twice;
-        for what float32 can hold the results are the same.
+        Too large becomes an infinity; where the format has none, `max`, also for an infinite `x` (PyTorch from 2.12;
+        it was NaN before: https://github.com/pytorch/pytorch/pull/178817). NaN and the sign of zero are kept. PyTorch
+        converts float64 to a 16- or 8-bit format through float32 and so rounds twice; for what float32 can hold the
+        results are the same.
         """
         if not math.isfinite(x):
             return x if math.isnan(x) else self._overflowed(x)
@@ -156,7 +157,7 @@ class FloatFormat:
         return max(exponent, self.min_exponent) - self.mantissa_bits
 
     def _overflowed(self, x: float) -> float:
-        return math.copysign(math.inf, x) if self.has_infinities else math.nan
+        return math.copysign(math.inf if self.has_infinities else self.max, x)
 
 
 _IEEE = "https://en.wikipedia.org/wiki/IEEE_754"
