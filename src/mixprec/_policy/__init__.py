@@ -1,0 +1,32 @@
+"""Which dtype an op runs in is data: op tables, module rules, named policies, and one function that decides.
+
+Standard library only. See README.md beside this file for the reasons.
+"""
+
+from __future__ import annotations
+
+from mixprec._policy.difference import difference
+from mixprec._policy.names import known_op, op_of
+from mixprec._policy.policy import Base, Policy, Rule
+from mixprec._policy.resolve import Decision, Level, resolve, resolve_at
+from mixprec._policy.rule import CastRule
+from mixprec._policy.selector import Kind, Place, Selector
+from mixprec._policy.sharing import Sharing
+
+__all__ = [
+    "Base",
+    "CastRule",
+    "Decision",
+    "Kind",
+    "Level",
+    "Place",
+    "Policy",
+    "Rule",
+    "Selector",
+    "Sharing",
+    "difference",
+    "known_op",
+    "op_of",
+    "resolve",
+    "resolve_at",
+]
