@@ -62,7 +62,7 @@ class InvalidValueError(MixprecError, ValueError):
         self.value = value
         self.accepted = accepted
         self.advice = advice
-        text = f"{name} is {value!r}; accepted is {accepted}."
+        text = f"{name} is {value!r}; accepted is {accepted}{'' if accepted.endswith('?') else '.'}"
         super().__init__(f"{text} {advice}" if advice else text)
 
 
