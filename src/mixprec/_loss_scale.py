@@ -32,6 +32,7 @@ __all__ = [
     "Rules",
     "State",
     "advance",
+    "bounded",
     "floor_error",
     "initial",
     "on_device",
@@ -142,7 +143,8 @@ class State:
 
     `clean_steps` counts consecutive clean steps as `Rules.growth` does, `allowance` is the number of overflows still
     tolerated before the scale backs off, `floor_overflows` the number of consecutive overflows that found the scale
-    at its minimum (always 0 where `Rules.floor_patience` is None).
+    at its minimum (always 0 where `Rules.floor_patience` is None). `advance` expects a scale within the rules' bounds:
+    `bounded` brings a state of other rules there.
     """
 
     scale: float
@@ -154,6 +156,12 @@ class State:
 def initial(rules: Rules) -> State:
     """The state before the first step."""
     return State(scale=_held(rules, rules.init_scale), allowance=rules.hysteresis - 1)
+
+
+def bounded(rules: Rules, state: State) -> State:
+    """`state` within what `rules` allow: the scale between the bounds, the allowance not above what they grant."""
+    scale = min(max(_held(rules, state.scale), _floor(rules)), _held(rules, rules.max_scale))
+    return replace(state, scale=scale, allowance=min(state.allowance, rules.hysteresis - 1))
 
 
 def advance(rules: Rules, state: State, found_inf: bool) -> tuple[State, Event]:
@@ -252,8 +260,11 @@ _FLOOR_ADVICE = (
 
 
 def on_device(rules: Rules) -> Rules:
-    """`rules` with the scale held in float32, as tensors hold it; the same for every scale that float32 can hold."""
-    return replace(rules, arithmetic=Arithmetic.FLOAT32)
+    """`rules` with the scale in a float32 tensor: the same up to float32's largest number, and held below it."""
+    if rules.arithmetic is Arithmetic.FLOAT32:
+        return rules
+    at_max = AtMax.HOLD if rules.max_scale > FP32.max else rules.at_max
+    return replace(rules, arithmetic=Arithmetic.FLOAT32, max_scale=min(rules.max_scale, FP32.max), at_max=at_max)
 
 
 def _check_bounds(rules: Rules) -> None:
