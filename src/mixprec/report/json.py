@@ -10,7 +10,7 @@ from typing import Any
 
 from mixprec.records import SCHEMA, Finding, to_json
 
-__all__ = ["document", "findings_document", "summary"]
+__all__ = ["document", "findings_document", "plain", "summary"]
 
 
 def document(**fields: Any) -> str:
@@ -19,7 +19,7 @@ def document(**fields: Any) -> str:
     Numbers that JSON cannot hold are written as the strings "inf", "-inf" and "nan".
     """
     return json.dumps(
-        {"schema": SCHEMA, **{key: _portable(to_json(value)) for key, value in fields.items()}},
+        {"schema": SCHEMA, **{key: plain(value) for key, value in fields.items()}},
         indent=2,
         ensure_ascii=False,
         allow_nan=False,
@@ -42,6 +42,11 @@ def summary(findings: Iterable[Finding]) -> dict[str, Any]:
         **{severity: severities[severity] for severity in ("error", "warning", "info")},
         "by_code": dict(sorted(codes.items())),
     }
+
+
+def plain(record: Any) -> Any:
+    """`record` as values that JSON can hold: `to_json`, with infinities and NaN as strings."""
+    return _portable(to_json(record))
 
 
 def _portable(value: Any) -> Any:

@@ -11,12 +11,13 @@ from typing import IO
 
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from mixprec.records import Finding, Location, Severity
 
-__all__ = ["console", "excerpt", "finding_text", "place", "table"]
+__all__ = ["console", "excerpt", "finding_text", "indented", "links", "pairs", "place", "table"]
 
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 TAB = "    "
@@ -40,6 +41,27 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, right
     for row in rows:
         drawn.add_row(*row)
     return drawn
+
+
+def pairs(rows: Iterable[tuple[str, str]]) -> Table:
+    """Names and what they are, side by side; long text wraps within its column."""
+    drawn = Table.grid(padding=(0, 2, 0, 0))
+    drawn.add_column(style="bold", no_wrap=True)
+    drawn.add_column(overflow="fold")
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+def indented(words: str) -> Padding:
+    """A paragraph two columns in from the left."""
+    return Padding(words, (0, 0, 0, 2))
+
+
+def links(screen: Console, addresses: Iterable[str]) -> None:
+    """Print each address on a line of its own, never broken, so that it can be copied or clicked."""
+    for address in addresses:
+        screen.print(f"  {address}", style="dim", soft_wrap=True)
 
 
 def place(location: Location) -> str:
