@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
+CODE   := src tests examples benchmarks
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format lint types layers clean
@@ -11,32 +12,35 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "mixprec needs Python 3.10 or later; $(PYTHON) is %d.%d. Try: make PYTHON=python3.12 ..." % v[:2])'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "Installing into $(VENV), once. Most of the time goes to downloading torch."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
 setup: $(STAMP) ## make the virtual environment in .venv and install everything
 
 demo: $(STAMP) ## train one model in six precisions, print the table, write the page (under 3 minutes)
-	$(BIN)/python examples/demo.py
+	@$(BIN)/python examples/demo.py
 
+# Two test processes on two cores: one thread each is faster than two that wait for each other.
+test: export OMP_NUM_THREADS ?= 1
 test: $(STAMP) ## run every test
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: format lint types layers ## formatting, lint, strict types, layers
 
-format: $(STAMP)
-	$(BIN)/ruff format --check src tests examples benchmarks
+format: $(STAMP) ## is everything formatted?
+	$(BIN)/ruff format --check $(CODE)
 
-lint: $(STAMP)
-	$(BIN)/ruff check src tests examples benchmarks
+lint: $(STAMP) ## ruff's lint rules
+	$(BIN)/ruff check $(CODE)
 
-types: $(STAMP)
+types: $(STAMP) ## mypy --strict on src
 	$(BIN)/mypy
 
-layers: $(STAMP)
+layers: $(STAMP) ## no module imports from a layer above its own
 	$(BIN)/python -m pytest -q tests/meta/test_layers.py
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache demo-report.html
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-report.html demo-report.json
