@@ -16,8 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mixprec.records import Finding, Location, Severity
+from mixprec.report.comparison import Comparison
 
-__all__ = ["console", "excerpt", "finding_text", "indented", "links", "pairs", "place", "table"]
+__all__ = ["console", "excerpt", "finding_text", "indented", "links", "pairs", "place", "print_comparison", "table"]
 
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 TAB = "    "
@@ -62,6 +63,22 @@ def links(screen: Console, addresses: Iterable[str]) -> None:
     """Print each address on a line of its own, never broken, so that it can be copied or clicked."""
     for address in addresses:
         screen.print(f"  {address}", style="dim", soft_wrap=True)
+
+
+def print_comparison(screen: Console, comparison: Comparison) -> None:
+    """Print what a page would show, without the curves."""
+    screen.print(comparison.title, style="bold")
+    screen.print(comparison.lead)
+    for grid in comparison.grids:
+        screen.print()
+        screen.print(table(grid.columns, grid.rows, right=range(1, len(grid.columns))))
+    screen.print()
+    for outcome in comparison.outcomes:
+        verdict = Text("trained", "green") if outcome.worked else Text("did not train", "red")
+        screen.print(Text.assemble((outcome.name, "bold"), ": ", verdict, ". ", outcome.sentence))
+    screen.print()
+    for note in (*(f"{name}: {value}" for name, value in comparison.facts), *comparison.notes):
+        screen.print(note, style="dim")
 
 
 def place(location: Location) -> str:

@@ -1,0 +1,57 @@
+"""A page is a template filled with a record; what it needs besides is in the page itself."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from importlib import resources
+from types import ModuleType
+from typing import Any
+
+from mixprec._version import __version__
+from mixprec.errors import MissingExtraError
+from mixprec.report.comparison import Comparison
+from mixprec.report.html._figure import figures
+
+__all__ = ["comparison_page"]
+
+
+def comparison_page(comparison: Comparison) -> str:
+    """The page of `comparison`: about 5 MB, nearly all of it plotly.js.
+
+    Raises: MissingExtraError when jinja2 or plotly is not installed.
+    """
+    return _render("comparison.html", report=comparison, figures=figures(comparison.charts))
+
+
+def _render(template: str, **values: Any) -> str:
+    plotly = _extra("plotly.offline")
+    page: str = (
+        _environment()
+        .get_template(template)
+        .render(version=__version__, plotly_js=plotly.get_plotlyjs() if values.get("figures") else "", **values)
+    )
+    return page
+
+
+@functools.cache
+def _environment() -> Any:
+    jinja2 = _extra("jinja2")
+    return jinja2.Environment(
+        loader=jinja2.FunctionLoader(_source),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _source(name: str) -> str:
+    return resources.files(__package__).joinpath("templates").joinpath(name).read_text(encoding="utf-8")
+
+
+def _extra(module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(module.partition(".")[0], "report", "An HTML page") from error
