@@ -11,6 +11,7 @@ import math
 import click
 
 from mixprec.cli._options import format_option
+from mixprec.formats import FP32
 from mixprec.presets import Preset, all_presets, get
 from mixprec.report import json, text
 
@@ -32,7 +33,7 @@ def command(name: str | None, output: str) -> None:
 
 
 def _print_table(presets: tuple[Preset, ...]) -> None:
-    columns = ("preset", "initial", "growth", "back-off", "interval", "hysteresis", "minimum", "maximum")
+    columns = ("preset", "start", "growth", "back-off", "every", "hysteresis", "min", "max")
     rows = [
         (
             preset.name,
@@ -72,5 +73,7 @@ def _bound(value: float) -> str:
 
 def _power(value: float) -> str:
     """`value` as a power of two where it is one that is easier to read so."""
+    if value == FP32.max:
+        return "fp32 max"
     mantissa, exponent = math.frexp(value)
     return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent - 1) > 3 else f"{value:g}"

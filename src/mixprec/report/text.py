@@ -34,11 +34,14 @@ def console(file: IO[str] | None = None, *, stderr: bool = False) -> Console:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, right: Iterable[int] = ()) -> Table:
-    """A table with a rule under its heading and nothing else; columns whose index is in `right` align right."""
+    """A table with a rule under its heading and nothing else; columns whose index is in `right` align right.
+
+    The first column, a name, is never broken.
+    """
     numbers = set(right)
     drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
     for index, name in enumerate(columns):
-        drawn.add_column(name, justify="right" if index in numbers else "left", overflow="fold")
+        drawn.add_column(name, justify="right" if index in numbers else "left", overflow="fold", no_wrap=index == 0)
     for row in rows:
         drawn.add_row(*row)
     return drawn
