@@ -1,0 +1,35 @@
+"""Every `mpNNN_*.py` in `rules/` holds one rule; finding them is listing the folder."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import re
+
+from mixprec.lint._rule import Rule
+
+__all__ = ["all_rules"]
+
+_FILE = re.compile(r"mp\d{3}_\w+")
+
+
+@functools.cache
+def all_rules() -> tuple[type[Rule], ...]:
+    """Every rule, in the order of codes. Imports one small file per rule, once."""
+    import mixprec.lint.rules as package
+
+    names = sorted(info.name for info in pkgutil.iter_modules(package.__path__) if _FILE.fullmatch(info.name))
+    rules: list[type[Rule]] = []
+    for name in names:
+        module = importlib.import_module(f"{package.__name__}.{name}")
+        rules.extend(
+            value
+            for value in vars(module).values()
+            if isinstance(value, type)
+            and issubclass(value, Rule)
+            and not inspect.isabstract(value)
+            and value.__module__ == module.__name__
+        )
+    return tuple(rules)

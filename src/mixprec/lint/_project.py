@@ -1,0 +1,160 @@
+"""A project is the files around a file: what its modules define and which versions it asks for.
+
+Nothing is imported or executed; modules are read and parsed when they are first asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mixprec.lint._view import FileView
+
+__all__ = ["Project", "Version"]
+
+Version = tuple[int, ...]
+
+_MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", ".git")
+_REQUIREMENTS = ("requirements.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment.yml", "environment.yaml")
+_LARGEST = 1_000_000  # bytes; beyond this a module is data
+_PACKAGE = r"(?:^|[\s\"'\[,])(?:[\w.-]+::)?{name}\s*(?:\[[^\]]*\])?\s*(?P<spec>(?:[<>=!~]=?=?\s*[\w.*+]+\s*,?\s*)+)"
+_CLAUSE = re.compile(r"(?P<op>[<>=!~]=?=?)\s*(?P<version>\d+(?:\.\d+)*)")
+
+
+class Project:
+    """The surroundings of linted files.
+
+    `root` is the folder that holds them all, None for a text without surroundings. `sources` are modules in memory
+    (path relative to the root -> text) that stand in for files. `requirements` are lines as in requirements.txt and,
+    where given, stand in for the project's own.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        *,
+        sources: Mapping[str, str] | None = None,
+        requirements: Iterable[str] | None = None,
+    ) -> None:
+        self.root = None if root is None else Path(root)
+        self.sources = dict(sources or {})
+        self._requirements = None if requirements is None else "\n".join(requirements)
+        self._views: dict[str, FileView | None] = {}
+
+    @staticmethod
+    def around(path: str | os.PathLike[str]) -> Project:
+        """The project that the file or folder at `path` belongs to: the closest folder above that looks like a root."""
+        start = Path(path).absolute()
+        folder = start if start.is_dir() else start.parent
+        for candidate in (folder, *folder.parents):
+            if any((candidate / marker).exists() for marker in _MARKERS):
+                return _at(str(candidate))
+        return _at(str(folder))
+
+    def module(self, name: str, importer: str) -> FileView | None:
+        """The module that `name` (dots in front for relative imports) means in the file `importer`, if it is here."""
+        for path in self._candidates(name, importer):
+            view = self._view(path)
+            if view is not None:
+                return view
+        return None
+
+    def definition(self, dotted: str, importer: str) -> tuple[FileView, str] | None:
+        """(module, name) of the module of this project in which `dotted` may be defined, as seen from `importer`."""
+        module, _, name = dotted.rpartition(".")
+        if not module.strip("."):
+            module, name = (module + "." if dotted.startswith(".") else dotted), name
+            if module == dotted:
+                return None
+        view = self.module(module, importer)
+        return None if view is None else (view, name)
+
+    @functools.cached_property
+    def requirements(self) -> str:
+        """The text of everything in the root that names versions."""
+        if self._requirements is not None:
+            return self._requirements
+        if self.root is None:
+            return ""
+        return "\n".join(filter(None, (_read(self.root / name) for name in _REQUIREMENTS)))
+
+    def oldest(self, package: str = "torch") -> Version | None:
+        """The oldest version of `package` that the project accepts, as far as it says so; None where it does not."""
+        bounds = [v for op, v in self._clauses(package) if op in (">=", ">", "==", "~=", "=", "===")]
+        return max(bounds, default=None)
+
+    def newest(self, package: str = "torch") -> Version | None:
+        """The version of `package` up to which the project goes (a `<` bound is itself outside); None where open."""
+        bounds = [v for op, v in self._clauses(package) if op in ("<=", "<", "==", "=", "===")]
+        return min(bounds, default=None)
+
+    def may_run_below(self, version: Version, package: str = "torch") -> bool:
+        """Whether the project says that it accepts versions of `package` below `version`."""
+        oldest = self.oldest(package)
+        if oldest is not None:
+            return oldest < version
+        newest = self.newest(package)
+        return newest is not None and newest <= version
+
+    def _clauses(self, package: str) -> list[tuple[str, Version]]:
+        names = [package, "pytorch"] if package == "torch" else [package]
+        found = []
+        for name in names:
+            pattern = _PACKAGE.format(name=re.escape(name))
+            for match in re.finditer(pattern, self.requirements, re.MULTILINE):
+                for clause in _CLAUSE.finditer(match["spec"]):
+                    found.append((clause["op"], tuple(int(part) for part in clause["version"].split("."))))
+        return found
+
+    def _candidates(self, name: str, importer: str) -> list[str]:
+        stem = name.lstrip(".")
+        level = len(name) - len(stem)
+        tail = stem.replace(".", "/")
+        here = Path(importer).parent
+        if level:
+            folders = [here.joinpath(*[".."] * (level - 1))]
+        else:
+            folders = [here]
+            if self.root is not None:
+                folders += [self.root, self.root / "src"]
+            elif self.sources:
+                folders += [Path()]
+        ends = (f"{tail}.py", f"{tail}/__init__.py") if tail else ("__init__.py",)
+        return [os.path.normpath(folder / end) for folder in folders for end in ends]
+
+    def _view(self, path: str) -> FileView | None:
+        if path not in self._views:
+            self._views[path] = self._load(path)
+        return self._views[path]
+
+    def _load(self, path: str) -> FileView | None:
+        from mixprec.lint._view import FileView
+
+        source = self.sources.get(path.replace(os.sep, "/"))
+        if source is None and self.root is not None:
+            source = _read(Path(path))
+        if source is None:
+            return None
+        try:
+            return FileView(path, source, self)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+
+@functools.lru_cache(maxsize=64)
+def _at(root: str) -> Project:
+    return Project(root)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        if path.stat().st_size > _LARGEST:
+            return None
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
