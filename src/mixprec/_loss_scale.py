@@ -131,10 +131,11 @@ class Rules:
     arithmetic: Arithmetic = Arithmetic.FLOAT32
 
     def __post_init__(self) -> None:
+        _check_choices(self)
+        _check_numbers(self)
         _check_bounds(self)
         _check_factors(self)
         _check_counts(self)
-        _check_choices(self)
 
 
 @dataclass(frozen=True)
@@ -267,6 +268,18 @@ def on_device(rules: Rules) -> Rules:
     return replace(rules, arithmetic=Arithmetic.FLOAT32, max_scale=min(rules.max_scale, FP32.max), at_max=at_max)
 
 
+def _check_choices(rules: Rules) -> None:
+    for name, kind in (("growth", Growth), ("refill", Refill), ("at_max", AtMax), ("arithmetic", Arithmetic)):
+        value = getattr(rules, name)
+        _check(isinstance(value, kind), name, value, "one of " + ", ".join(f"{kind.__name__}.{c.name}" for c in kind))
+
+
+def _check_numbers(rules: Rules) -> None:
+    for name in ("init_scale", "growth_factor", "backoff_factor", "min_scale", "max_scale"):
+        value = getattr(rules, name)
+        _check(isinstance(value, (int, float)) and not isinstance(value, bool), name, value, "a number")
+
+
 def _check_bounds(rules: Rules) -> None:
     _check(0.0 <= rules.min_scale < math.inf, "min_scale", rules.min_scale, "a finite number, 0 or more (0: no floor)")
     _check(
@@ -312,12 +325,6 @@ def _check_counts(rules: Rules) -> None:
         f"{_COUNT}, or None",
         "None skips steps for ever.",
     )
-
-
-def _check_choices(rules: Rules) -> None:
-    for name, kind in (("growth", Growth), ("refill", Refill), ("at_max", AtMax), ("arithmetic", Arithmetic)):
-        value = getattr(rules, name)
-        _check(isinstance(value, kind), name, value, "one of " + ", ".join(f"{kind.__name__}.{c.name}" for c in kind))
 
 
 _COUNT = "a whole number from 1 to 2147483647"

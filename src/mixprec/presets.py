@@ -47,8 +47,8 @@ class Preset:
 MIXPREC = Preset(
     "mixprec",
     Rules(),
-    ("https://github.com/NVIDIA/apex/blob/24.04.01/apex/amp/scaler.py",),
-    "PyTorch's schedule within [1, 2**24]; raises after 100 consecutive overflows at 1, where a lower scale is no help.",
+    ("https://docs.pytorch.org/docs/2.13/amp.html", "https://github.com/pytorch/pytorch/issues/99640"),
+    "PyTorch's schedule within [1, 2**24]. It raises after 100 consecutive overflows at 1: lower cannot help.",
 )
 
 TORCH = Preset(
@@ -126,7 +126,7 @@ MEGATRON = Preset(
         floor_patience=None,
         growth=Growth.EXACTLY,
     ),
-    ("https://github.com/NVIDIA/Megatron-LM/blob/core_v0.13.0/megatron/core/optimizer/grad_scaler.py",),
+    ("https://github.com/NVIDIA/Megatron-LM/blob/core_v0.16.1/megatron/core/optimizer/grad_scaler.py",),
     "Isolated overflows add up: the allowance refills only when the scale grows. At the floor it skips for ever.",
 )
 
@@ -153,8 +153,8 @@ PADDLE = Preset(
         growth=Growth.EXACTLY,
     ),
     (
-        "https://github.com/PaddlePaddle/Paddle/blob/v3.0.0/python/paddle/amp/grad_scaler.py",
-        "https://github.com/PaddlePaddle/Paddle/blob/v3.0.0/paddle/phi/kernels/impl/amp_kernel_impl.h",
+        "https://github.com/PaddlePaddle/Paddle/blob/00816fcb21ade6ad4425774b0e989c8098c6d324/python/paddle/amp/grad_scaler.py",
+        "https://github.com/PaddlePaddle/Paddle/blob/20ffb9f43b99eeaf78dab8e65dac89dc5566ba0e/paddle/phi/kernels/impl/amp_kernel_impl.h",
     ),
     "Dynamic graphs (paddle.amp.GradScaler); decr_every_n_nan_or_inf is hysteresis. Static graphs use a kernel that "
     "also keeps the scale at 1 or more and holds it below infinity: min_scale=1, max_scale=FP32.max, AtMax.HOLD.",
