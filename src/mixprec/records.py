@@ -54,7 +54,9 @@ class Confidence(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Location:
-    """Where: a place in a file (1-based line and column), a module path, an op; what is unknown is None."""
+    """Where: a place in a file (1-based line and column; in a notebook, in the `cell` counted from 1), a module path,
+    an op; what is unknown is None.
+    """
 
     file: str | None = None
     line: int | None = None
@@ -63,6 +65,7 @@ class Location:
     end_column: int | None = None
     module: str | None = None
     op: str | None = None
+    cell: int | None = None
 
 
 @dataclass(frozen=True)

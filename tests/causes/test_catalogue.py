@@ -13,6 +13,8 @@ from mixprec.errors import UnknownNameError
 
 FOLDER = Path(mixprec.causes.__file__).parent
 CAUSES = all_causes()
+OWN = "MP290"
+"""From this code to MP299 a cause is about mixprec's own comments and settings."""
 TEXTS = ("title", "symptom", "evidence", "fix")
 
 
@@ -53,7 +55,7 @@ def test_a_cause_is_well_formed(cause: Cause) -> None:
     assert cause.where
     assert list(cause.where) == [where for where in Where if where in cause.where]
     assert cause.raises in {"silent", "warns", "raises"}
-    assert cause.sources
+    assert cause.sources or cause.code >= OWN, "only what is about mixprec itself needs no source"
     assert all(re.fullmatch(r"https://\S+", source) for source in cause.sources)
     assert len(set(cause.sources)) == len(cause.sources)
 

@@ -5,7 +5,7 @@ A file `mpNNN_name.py` defines `CAUSE = Cause(...)`. Files are found by scanning
 
 from __future__ import annotations
 
-from mixprec.causes._catalogue import all_causes, find_cause
+from mixprec.causes._catalogue import all_causes, cause_names, find_cause
 from mixprec.causes._cause import Cause, Where
 
-__all__ = ["Cause", "Where", "all_causes", "find_cause"]
+__all__ = ["Cause", "Where", "all_causes", "cause_names", "find_cause"]

@@ -19,6 +19,15 @@ def all_causes() -> tuple[Cause, ...]:
     return tuple(importlib.import_module(f"{package.__name__}.{name}").CAUSE for name in names)
 
 
+@functools.cache
+def cause_names() -> dict[str, str]:
+    """Code to name of every cause, in the order of codes, from the names of the files; imports none of them."""
+    import mixprec.causes as package
+
+    files = sorted(info.name for info in pkgutil.iter_modules(package.__path__) if info.name.startswith("mp"))
+    return {file[:5].upper(): file[6:].replace("_", "-") for file in files}
+
+
 def find_cause(code_or_name: str) -> Cause:
     """The cause with this code (`MP002`, `mp2`, `R02`) or name (`clip-before-unscale`).
 
