@@ -26,6 +26,7 @@ def printed(renderable, width="80", monkeypatch=None):
     [
         (Location("a.py", 3, 5), "a.py:3:5"),
         (Location("a.py", 3), "a.py:3"),
+        (Location("a.ipynb", 3, 5, cell=2), "a.ipynb:cell 2:3:5"),
         (Location(module="encoder.0", op="softmax"), "encoder.0 softmax"),
         (Location("a.py", 3, module="encoder"), "a.py:3 (encoder)"),
         (Location(), ""),

@@ -85,8 +85,11 @@ def print_comparison(screen: Console, comparison: Comparison) -> None:
 
 
 def place(location: Location) -> str:
-    """`file:line:column`, or the module path and op, as far as they are known; empty when nothing is."""
-    parts = [part for part in (location.file, location.line, location.column) if part is not None]
+    """`file:line:column` (`file:cell 3:line:column` in a notebook), or the module path and op, as far as they are
+    known; empty when nothing is.
+    """
+    cell = None if location.cell is None else f"cell {location.cell}"
+    parts = [part for part in (location.file, cell, location.line, location.column) if part is not None]
     source = ":".join(str(part) for part in parts)
     inside = " ".join(part for part in (location.module, location.op) if part)
     return f"{source} ({inside})" if source and inside else source or inside

@@ -1,0 +1,46 @@
+"""docs/json.md shows the keys that the commands write, no more and no fewer."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mixprec.cli import main
+from mixprec.records import Edit, Evidence, Finding, Fix, Location, Severity, to_json
+
+PAGE = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
+EXAMPLES = dict(re.findall(r"^```json ([^\n]+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+
+
+def shape(value):
+    """Keys at every level: a list by its first element, a scalar by nothing."""
+    if isinstance(value, dict):
+        return {key: shape(item) for key, item in value.items()}
+    return [shape(value[0])] if isinstance(value, list) and value and isinstance(value[0], (dict, list)) else None
+
+
+@pytest.mark.parametrize("call", [call for call in EXAMPLES if call != "finding"])
+def test_the_keys_of_a_command_are_those_on_the_page(call):
+    """`mixprec CALL --format json` writes the keys of the example, in its order, at every level."""
+    result = CliRunner().invoke(main, [*call.split(), "--format", "json"], prog_name="mixprec")
+    assert result.exit_code == 0, result.output
+
+    assert json.dumps(shape(json.loads(result.stdout))) == json.dumps(shape(json.loads(EXAMPLES[call])))
+
+
+def test_the_keys_of_a_finding_are_those_on_the_page():
+    """The record of lint, doctor, monitor and audit has the keys of the example."""
+    edit = Edit(1, 1, 1, 1, "")
+    finding = Finding("MP002", "n", Severity.ERROR, "m", Location(), (Evidence("w", 1),), Fix("t", True, (edit,)))
+
+    assert json.dumps(shape(to_json(finding))) == json.dumps(shape(json.loads(EXAMPLES["finding"])))
+
+
+def test_a_missing_key_would_be_caught():
+    """The check can fail: documents that differ in one deep key have different shapes."""
+    assert shape({"a": [{"b": 1, "c": 2}]}) != shape({"a": [{"b": 1}]})
+    assert shape({"a": [{"b": 1}, {"b": 2}]}) == shape({"a": [{"b": 3}]})
