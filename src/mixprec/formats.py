@@ -137,11 +137,14 @@ class FloatFormat:
         converts float64 to a 16- or 8-bit format through float32 and so rounds twice; for what float32 can hold the
         results are the same.
         """
-        if not math.isfinite(x):
-            return x if math.isnan(x) else self._overflowed(x)
+        if math.isnan(x):
+            return x
+        if abs(x) > self.overflow_threshold:
+            return self._overflowed(x)
         quantum = self._quantum_exponent(x)
         rounded = math.ldexp(float(round(math.ldexp(x, -quantum))), quantum)
-        return self._overflowed(x) if abs(rounded) > self.max else math.copysign(rounded, x)
+        tie_went_out = abs(rounded) > self.max
+        return self._overflowed(x) if tie_went_out else math.copysign(rounded, x)
 
     def spacing(self, x: float) -> float:
         """Distance from `round(x)` to the next number of larger magnitude; NaN where `round(x)` is not finite.
