@@ -199,7 +199,7 @@ def _document(
             silenced=lint.silenced,
             unreadable=any(finding.code == UNREADABLE and finding.location.cell is None for finding in findings),
             sources=_sources(shown) if findings else {},
-            applied=applied,
+            applied=tuple(document.present(finding) for finding in applied),
             before=_stored(document) if changed.source != before else "",
             after=_stored(changed) if changed.source != before else "",
         ),

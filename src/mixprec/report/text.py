@@ -5,6 +5,7 @@ Colour says nothing that the words do not say. It appears on a terminal only, an
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
@@ -95,9 +96,10 @@ def place(location: Location) -> str:
     return f"{source} ({inside})" if source and inside else source or inside
 
 
-def finding_text(finding: Finding, source: str | None = None) -> Text:
+def finding_text(finding: Finding, source: str | None = None, why: str = "") -> Text:
     """A finding as a heading line, its source line with a caret (when `source`, the file's text, is given), the
-    evidence and the fix. The heading is `place: severity CODE name: message`, which editors can jump to.
+    evidence, why it matters and the fix. The heading is `place: severity CODE name: message`, which editors can jump
+    to.
     """
     where = place(finding.location)
     text = Text()
@@ -111,6 +113,8 @@ def finding_text(finding: Finding, source: str | None = None) -> Text:
         value = f"{fact.value:g}" if isinstance(fact.value, float) else str(fact.value)
         text.append(f"  seen: {fact.what} = {value}{' ' if fact.unit else ''}{fact.unit}")
         text.append(f" ({context})\n" if context else "\n")
+    if why:
+        text.append(f"  why: {why}\n")
     if finding.fix is not None:
         text.append("  fix: ", "green")
         text.append(finding.fix.text.replace("\n", "\n       ") + "\n")
@@ -119,7 +123,7 @@ def finding_text(finding: Finding, source: str | None = None) -> Text:
 
 def excerpt(location: Location, source: str | None) -> Iterator[tuple[str, str]]:
     """(line, style): the source line that a location names, with its number, and carets under its columns."""
-    lines = (source or "").splitlines()
+    lines = re.split(r"\r\n|\r|\n", source or "")
     if location.line is None or not 1 <= location.line <= len(lines):
         return
     line = lines[location.line - 1]
