@@ -25,7 +25,7 @@ __all__ = ["EVENTS", "ScaleTensors", "advance_", "bound_", "raise_at_floor"]
 EVENTS = (Event.HOLD, Event.GROW, Event.BACK_OFF, Event.TOLERATE)
 """What the code in an `event` tensor stands for: `EVENTS[int(event)]`."""
 
-_HOLD, _GROW, _BACK_OFF, _TOLERATE = range(4)
+_BACK_OFF, _TOLERATE = EVENTS.index(Event.BACK_OFF), EVENTS.index(Event.TOLERATE)  # whether it grew is 0 or 1 by itself
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +123,7 @@ def _advance_as_torch_(
     if rules.min_scale > 0.0 or rules.max_scale < FP32.max:
         scale.clamp_(rules.min_scale, rules.max_scale)
     if event is not None:
-        grown = (scale > before).to(torch.int8) * _GROW
-        event.copy_(torch.where(found_inf != 0, _BACK_OFF, grown))
+        event.copy_(scale > before).add_(found_inf != 0, alpha=_BACK_OFF)
 
 
 def _advance_by_masks_(
@@ -141,8 +140,7 @@ def _advance_by_masks_(
     lower = _times(scale, rules.backoff_factor).clamp(min=rules.min_scale)
 
     if event is not None:
-        code = (grown > scale).to(torch.int8) * _GROW + backed_off * _BACK_OFF + tolerated * _TOLERATE
-        event.copy_(code)
+        event.copy_(grown > scale).add_(backed_off, alpha=_BACK_OFF).add_(tolerated, alpha=_TOLERATE)
     if rules.floor_patience is not None:
         tensors.floor_overflows.add_(backed_off & (scale <= rules.min_scale)).mul_(found)
     if rules.growth is not Growth.EVERY:
