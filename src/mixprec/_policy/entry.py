@@ -1,4 +1,4 @@
-"""One line of a policy is either about an op, anywhere or inside modules, or about whole modules; no other can exist."""
+"""One line of a policy is about an op, anywhere or inside modules, or about whole modules; no other can exist."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from mixprec._policy import text
+from mixprec._policy import document, text
 from mixprec._policy.base import Base, table
 from mixprec._policy.entry import Rule
 from mixprec._policy.resolve import Decision, resolve
@@ -78,10 +78,19 @@ class Policy:
         """The policy that `source` writes down; `Policy.parse(str(policy)) == policy`. Raises `PolicySyntaxError`."""
         return cls(*text.read(source))
 
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready values: what the policy is made of, and each op's rule with its reason (see `document`)."""
+        return document.write(self.base, self.rules, self.sharing, {op: self.explain(op) for op in self.ops})
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Policy:
+        """The policy that `to_json` gave; `Policy.from_json(policy.to_json()) == policy`."""
+        return cls(*document.read(values))
+
     def with_op(
         self, op: str, rule: CastRule | str, module: Selector | type | str | None = None, *, reason: str = ""
     ) -> Policy:
-        """This policy with `rule` for `op`, everywhere or only inside `module` (a path glob, a class, a class name).
+        """The policy with `rule` for `op`, everywhere or only inside `module` (a path glob, a class, a class name).
 
         `op` may be any Python spelling. Raises `UnknownNameError` with suggestions, and `InvalidValueError` for
         `FP32_OUT` on an op without `dtype=`.
@@ -89,7 +98,7 @@ class Policy:
         return self._with(Rule(op, None if module is None else selector(module), as_rule(rule), reason))
 
     def with_module(self, module: Any, rule: CastRule | str, *, within: Any = None, reason: str = "") -> Policy:
-        """This policy with `rule` (`LOW`, `FP32` or `KEEP`) for every op inside `module`.
+        """The policy with `rule` (`LOW`, `FP32` or `KEEP`) for every op inside `module`.
 
         `module` is a path glob, a class, a class name, or an instance, whose path in the model `within` is looked up
         now: a policy holds no objects. Raises `InvalidValueError`.
@@ -98,7 +107,7 @@ class Policy:
         return self._with(Rule(None, where, as_rule(rule), reason))
 
     def with_sharing(self, sharing: Sharing | str) -> Policy:
-        """This policy with other casts shared."""
+        """The policy with other casts shared."""
         return replace(self, sharing=as_sharing(sharing))
 
     @property

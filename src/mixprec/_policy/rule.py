@@ -4,14 +4,17 @@
 not eligible pass through untouched under every rule, and so does everything that is not a tensor. Tensors inside
 lists and tuples and optional tensors count. Only out-of-place calls are cast: `out=` and in-place forms are not.
 
-| rule | eligible inputs | result | kept for backward | gradient of the input | torch's category |
-| --- | --- | --- | --- | --- | --- |
-| `LOW` | cast to the region's dtype | region's dtype | low inputs | low, cast back | `lower_precision_fp` |
-| `FP32` | cast to float32, also where the caller names a dtype | float32, or the dtype named | float32 inputs, where the op keeps inputs | float32, cast back | `fp32` |
-| `FP32_OUT` | as they come | float32, or the dtype named | the inputs as they came | in the input's own dtype | `fp32_set_opt_dtype`, `fp32_append_dtype` |
-| `WIDEST` | cast to float32 if any of them is float32, else to the region's dtype | as the op promotes | the cast inputs | as cast | `promote` |
-| `KEEP` | as they come | as the op promotes | as they came | as they came | not on torch's list |
-| `BANNED` | none: the call raises `BannedOpError` | none | none | none | a banned kernel |
+| rule | eligible inputs | dtype of the result | backward keeps | PyTorch calls it |
+| --- | --- | --- | --- | --- |
+| `LOW` | cast to the region's dtype | region's dtype | 16-bit inputs | lower_precision_fp |
+| `FP32` | cast to float32 | float32 (1) | float32 inputs | fp32 |
+| `FP32_OUT` | as they come | float32 (1) | inputs as they came | fp32_set_opt_dtype, fp32_append_dtype |
+| `WIDEST` | float32 if any is float32, else the region's dtype | as the op promotes | the cast inputs | promote |
+| `KEEP` | as they come | as the op promotes | inputs as they came | (on no list) |
+| `BANNED` | the call raises `BannedOpError` | | | (a kernel that raises) |
+
+(1) or the dtype that the caller names with `dtype=`. A cast is differentiable: the gradient of an input has the
+input's own dtype under every rule. What backward keeps applies to ops that keep inputs at all.
 
 How `FP32_OUT` differs from `FP32`. PyTorch does not cast the input: it passes `dtype=torch.float32` to the op, if
 the *first* argument is eligible and the caller named no dtype. The result's dtype is the same. The difference is

@@ -32,7 +32,7 @@ _LAYERS = """
     max_pool2d max_unpool1d multi_head_attention_forward native_batch_norm native_group_norm normalize rnn_relu
     rnn_tanh softmin
 """
-_LOSSES = "gaussian_nll_loss multilabel_soft_margin_loss triplet_margin_with_distance_loss"
+_LOSSES = "gaussian_nll_loss linear_cross_entropy multilabel_soft_margin_loss triplet_margin_with_distance_loss"
 _MOVES = """
     affine_grid_generator block_diag col2im column_stack constant_pad_nd dstack embedding embedding_bag gather hstack
     im2col index_add index_fill index_reduce index_select masked_scatter pad pixel_shuffle pixel_unshuffle
@@ -47,13 +47,15 @@ _MATRICES = """
 UNLISTED = frozenset(
     " ".join((_POINTWISE, _SPECIAL, _ACTIVATIONS, _REDUCTIONS, _LAYERS, _LOSSES, _MOVES, _MATRICES)).split()
 )
-"""Ops on none of PyTorch's lists that a rule may be given for; some (`interpolate`, `normalize`) are Python functions."""
+"""Ops on none of PyTorch's lists that a rule may be given for; some (`normalize`) are Python functions."""
 
-TAKES_DTYPE = frozenset(
-    "prod softmax log_softmax softmin cumprod cumsum sum nansum mean nanmean norm linalg_norm linalg_vector_norm"
-    " linalg_matrix_norm".split()
-)
-"""Ops with an optional `dtype=` for their result. `norm` has it in some overloads, which PyTorch's list redirects to."""
+_WITH_DTYPE = """
+    cumprod cumsum linalg_matrix_norm linalg_norm linalg_vector_norm log_softmax mean nanmean nansum norm prod softmax
+    softmin sum
+"""
+
+TAKES_DTYPE = frozenset(_WITH_DTYPE.split())
+"""Ops with an optional `dtype=` for their result. `norm` has it in some overloads; PyTorch's list redirects to them."""
 
 PREFIXES = (
     ("torch.ops.aten.", ""),

@@ -34,12 +34,6 @@ GROUPS = (
     ),
     Group(
         CastRule.FP32,
-        "cross_entropy_loss",
-        "its parts log_softmax and nll_loss are in float32 on CUDA, and CPU lists it whole",
-        _C,
-    ),
-    Group(
-        CastRule.FP32,
         "ctc_loss multilabel_margin_loss_forward",
         "a loss that CPU has no 16-bit kernel for",
         _C,
@@ -61,6 +55,9 @@ GROUPS = (
         "quantile nanquantile",
         "the op itself refuses 16-bit inputs on every device",
         "https://docs.pytorch.org/docs/stable/generated/torch.quantile.html",
+    ),
+    Group(
+        CastRule.FP32, "linalg_pinv", "CUDA's list lowers the products inside it, and then raises (PyTorch 2.13)", _C
     ),
     Group(CastRule.FP32, "avg_pool3d", "CPU has no 16-bit kernel for it (PyTorch 2.13)", _C),
     Group(CastRule.FP32, "trace", "a sum that takes no dtype; one number, so float32 costs nothing", _C),
@@ -94,7 +91,7 @@ GROUPS = (
     Group(
         CastRule.KEEP,
         "cat stack max_pool3d adaptive_avg_pool3d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d"
-        " max_unpool2d max_unpool3d reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d"
+        " max_unpool1d max_unpool2d max_unpool3d reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d"
         " replication_pad3d",
         "moves, selects or averages values in kernels that have 16 bits on every device; cat and stack promote by"
         " themselves",

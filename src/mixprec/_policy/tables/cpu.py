@@ -89,4 +89,12 @@ GROUPS = (
         "the op wants one dtype for all its tensors; the widest loses nothing",
         _C,
     ),
+    Group(
+        CastRule.LOW,
+        "einsum tensordot linalg_multi_dot chain_matmul",
+        "not listed, but made of bmm and mm, which are (einsum: with two operands or more)",
+        _C,
+        parts="bmm mm",
+    ),
+    Group(CastRule.FP32, "max_unpool1d", "not listed, but made of max_unpool2d, which is", _C, parts="max_unpool2d"),
 )

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from mixprec._policy.rule import CastRule
 
-__all__ = ["SOURCES", "Group", "rows", "release"]
+__all__ = ["SOURCES", "Group", "release", "rows"]
 
 _REPOSITORY = "https://github.com/pytorch/pytorch/blob/v2.13.0/aten/src/ATen"
 SOURCES = MappingProxyType(
@@ -28,7 +28,8 @@ class Group:
 
     `since` is the first PyTorch release whose list has them and `until` the first that has them no longer; empty:
     all of 2.6 to today. `replacement` says what to write instead of a banned op. `only` marks ops without a kernel
-    in 16 bits on that device: a base list cannot lower them there.
+    in 16 bits on that device: a base list cannot lower them there. `parts` marks ops that PyTorch does not list but
+    builds from listed ones in C++, so that they behave as listed: `square` is `pow`.
     """
 
     rule: CastRule
@@ -39,6 +40,7 @@ class Group:
     until: str = ""
     replacement: str = ""
     only: bool = False
+    parts: str = ""
 
 
 def rows(groups: Iterable[Group], version: str = "") -> Mapping[str, Group]:

@@ -81,4 +81,11 @@ GROUPS = (
         "the op wants one dtype for all its tensors; the widest loses nothing",
         _C,
     ),
+    Group(
+        CastRule.FP32,
+        "square cross_entropy_loss linalg_norm",
+        "not listed, but made of pow, of log_softmax and nll_loss, and of linalg_vector_norm or linalg_matrix_norm",
+        _C,
+        parts="pow log_softmax nll_loss linalg_vector_norm linalg_matrix_norm",
+    ),
 )

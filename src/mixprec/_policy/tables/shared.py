@@ -99,4 +99,19 @@ GROUPS = (
         SOURCES["cpp"],
         replacement=LOSS_ADVICE,
     ),
+    Group(CastRule.FP32, "square", "not listed, but computed as pow(x, 2), which is", _H, parts="pow"),
+    Group(
+        CastRule.FP32,
+        "cross_entropy_loss",
+        "not listed, but made of log_softmax, whose result is float32, and nll_loss",
+        _H,
+        parts="log_softmax nll_loss",
+    ),
+    Group(
+        CastRule.FP32_OUT,
+        "linalg_norm",
+        "not listed, but made of linalg_vector_norm or linalg_matrix_norm, which are",
+        _H,
+        parts="linalg_vector_norm linalg_matrix_norm",
+    ),
 )
