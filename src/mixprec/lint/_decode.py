@@ -83,4 +83,5 @@ def _encoding(data: bytes) -> tuple[str, bool]:
 
 
 def _declares(data: bytes) -> bool:
-    return any(line.lstrip().startswith(b"#") and b"coding" in line for line in data.split(b"\n", 2)[:2])
+    lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n", 2)[:2]
+    return any(line.lstrip().startswith(b"#") and b"coding" in line for line in lines)
