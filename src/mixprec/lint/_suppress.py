@@ -128,10 +128,18 @@ def _with_codes(ignore: Ignore, listed: str) -> Ignore:
     if not names:
         return replace(ignore, error="the list of codes is empty; name a code or leave out the brackets")
     try:
-        return replace(ignore, codes=expand(names))
+        return replace(ignore, codes=frozenset(_code(name) for name in names))
     except UnknownNameError as error:
         hint = f"; did you mean {' or '.join(error.suggestions)}?" if error.suggestions else ""
         return replace(ignore, error=f"{error.value!r} is no known code{hint}")
+
+
+def _code(name: str) -> str:
+    """The code that `name` is or names; a beginning of codes would hide more than its writer saw."""
+    codes = expand([name])
+    if len(codes) == 1:
+        return next(iter(codes))
+    raise UnknownNameError("code", name, codes)
 
 
 def _location(comment: _Comment, text: str, start: int) -> Location:
