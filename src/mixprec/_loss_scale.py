@@ -54,6 +54,9 @@ class Event(str, enum.Enum):
     HOLD = "hold"
     """A clean step: the scale stayed, because it was too early to grow or the maximum was reached."""
 
+    LOWER = "lower"
+    """A clean step that left too little headroom: the scale went down ahead of an overflow (headroom rules only)."""
+
 
 class Growth(str, enum.Enum):
     """When a number of consecutive clean steps makes the scale grow, and where counting goes on after that."""

@@ -22,7 +22,7 @@ from mixprec.formats import FP32
 
 __all__ = ["EVENTS", "ScaleTensors", "advance_", "bound_", "raise_at_floor"]
 
-EVENTS = (Event.HOLD, Event.GROW, Event.BACK_OFF, Event.TOLERATE)
+EVENTS = (Event.HOLD, Event.GROW, Event.BACK_OFF, Event.TOLERATE, Event.LOWER)
 """What the code in an `event` tensor stands for: `EVENTS[int(event)]`."""
 
 _BACK_OFF, _TOLERATE = EVENTS.index(Event.BACK_OFF), EVENTS.index(Event.TOLERATE)  # whether it grew is 0 or 1 by itself
