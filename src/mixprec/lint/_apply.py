@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from mixprec.lint._decode import UnreadableError
 from mixprec.lint._document import Document
 from mixprec.records import Edit, Finding
 
@@ -104,7 +105,15 @@ def _make(document: Document, chosen: Sequence[Finding]) -> tuple[Document, tupl
 
 def _attempt(document: Document, edits: Sequence[Edit]) -> Document | None:
     edited = document.edited(edits) if edits else document
-    return edited if edited is not None and parses(edited.source) else None
+    return edited if edited is not None and parses(edited.source) and _can_be_stored(edited) else None
+
+
+def _can_be_stored(document: Document) -> bool:
+    try:
+        document.encode()
+    except UnreadableError:
+        return False
+    return True
 
 
 def parses(source: str) -> bool:

@@ -25,7 +25,7 @@ from mixprec.lint._lines import Lines
 from mixprec.lint._notebook import NotebookError, read_notebook
 from mixprec.lint._project import Project
 from mixprec.lint._suppress import sift
-from mixprec.lint._words import mentions
+from mixprec.lint._words import AMP_WORDS, mentions
 from mixprec.lint.configs import lint_configuration
 from mixprec.records import Finding, Location, Severity
 
@@ -133,14 +133,15 @@ def _each(files: Sequence[Path], lint: functools.partial[FileResult], jobs: int 
 def _speaks(file: Path) -> bool:
     """Whether any rule would look at the file; what cannot be read is left to `lint_file` to complain about."""
     try:
-        return mentions(file.read_bytes().decode("latin-1"), _words()) or file.suffix.lower() in CONFIGURATION
+        text = file.read_bytes().replace(b"\0", b"").decode("latin-1")  # without null bytes UTF-16 can be searched too
+        return mentions(text, _words()) or file.suffix.lower() in CONFIGURATION
     except OSError:
         return True
 
 
 @functools.cache
 def _words() -> tuple[str, ...]:
-    return tuple(sorted({"mixprec:", *(word for rule in all_rules() for word in rule.words)}))
+    return tuple(sorted({*AMP_WORDS, *(word for rule in all_rules() for word in rule.words)}))
 
 
 def lint_file(file: Path, config: LintConfig, fixing: Fixing | None = None) -> FileResult:
