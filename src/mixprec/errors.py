@@ -6,6 +6,7 @@ callers already catch. Errors carry their data as attributes.
 ```
 MixprecError
 ├── InvalidValueError (ValueError)      an argument, setting or file entry outside what is accepted
+│   ├── HalfGradientsError              float16 gradients, which cannot be unscaled in place; names the parameters
 │   ├── UnknownNameError                a name that is not known, with suggestions
 │   └── PolicySyntaxError               a policy's text form that does not parse
 ├── BannedOpError (RuntimeError)        an op that the active policy forbids; carries the replacement
@@ -29,6 +30,7 @@ __all__ = [
     "BannedOpError",
     "CheckpointError",
     "DisagreementError",
+    "HalfGradientsError",
     "InvalidValueError",
     "LossScaleFloorError",
     "MissingExtraError",
@@ -79,6 +81,20 @@ class UnknownNameError(InvalidValueError):
         else:
             accepted = f"one of {len(names)} known names"
         super().__init__(kind, value, accepted.rstrip("."), advice)
+
+
+class HalfGradientsError(InvalidValueError):
+    """Gradients are float16, where unscaling flushes small ones to zero. `parameters` are the names of their owners."""
+
+    def __init__(self, parameters: tuple[str, ...]) -> None:
+        self.parameters = parameters
+        shown = ", ".join(parameters[:5]) + (f" and {len(parameters) - 5} more" if len(parameters) > 5 else "")
+        super().__init__("gradient dtype", "float16", "float32, bfloat16 or float64")
+        self.args = (
+            f"Attempting to unscale FP16 gradients. They belong to float16 parameters: {shown}. Either keep the "
+            "parameters in float32 (model.float()) and let autocast cast them, or train float16 parameters with "
+            "float32 master weights: Precision('fp16-master', ...).",
+        )
 
 
 class PolicySyntaxError(InvalidValueError):

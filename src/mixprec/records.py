@@ -201,6 +201,11 @@ class StepReport:
         self._reason = reason
         self._values: StepValues[float] | None = None
 
+    def complete_(self, scale_after: Any) -> None:
+        """Adds the scale that `update` led to, a 0-dim tensor; the next read of a number fetches them again."""
+        self.on_device = dataclasses.replace(self.on_device, scale_after=scale_after)
+        self._values = None
+
     @property
     def values(self) -> StepValues[float]:
         """All numbers as Python floats; one host sync at the first read."""

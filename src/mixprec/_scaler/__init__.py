@@ -1,4 +1,4 @@
-"""The loss scaler: `mixprec.GradScaler`, a drop-in for `torch.amp.GradScaler` that is right where that one is silent."""
+"""The loss scaler: `mixprec.GradScaler`, a drop-in for `torch.amp.GradScaler`, right where that is silent."""
 
 from __future__ import annotations
 

@@ -1,27 +1,55 @@
-"""A step is applied exactly when every unscaled gradient is finite, and the scale stays inside its bounds."""
+"""A step is applied exactly when every unscaled gradient on every rank is finite, and the scale stays in its bounds."""
 
 from __future__ import annotations
 
-import weakref
-from typing import Any
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
 
 import torch
 from torch import Tensor
-from torch.amp.grad_scaler import OptState
+from torch.amp.grad_scaler import OptState, _refresh_per_optimizer_state
 
+from mixprec._agreement import Agreements, Grouping, OnDisagreement, settle
+from mixprec._gradients import collect, multiply_, parameters, reciprocal, refuse_half
+from mixprec._loss_scale import Rules, State, initial
+from mixprec._scaler._contract import Contract, SafeSkips, contract_of
+from mixprec._scaler._held import HeldScale, check_max_norm
+from mixprec._scaler._outputs import scaled, times
+from mixprec._scaler._phase import Outcome, Turn, deliver, largest, resolve
+from mixprec._scaler._reports import Reports
+from mixprec._scaler._settings import MAX_SCALE, MIN_SCALE, Settings
 from mixprec.errors import InvalidValueError
-from mixprec.records import StepReport, StepValues
+from mixprec.records import StepReason, StepReport
 
 
-def _fetch(values: StepValues[Any]) -> StepValues[float]:
-    def host(value: Any) -> Any:
-        return None if value is None else float(value)
+class GradScaler(HeldScale):
+    """Drop-in for `torch.amp.GradScaler`: same calls, same errors, plus bounds, clipping in `step`, and reports.
 
-    return StepValues(*(host(getattr(values, name)) for name in StepValues.__dataclass_fields__))
+        scaler = GradScaler("cpu")
+        scaler.scale(loss).backward()
+        scaler.step(optimizer, max_norm=1.0)
+        scaler.update()
+        scaler.report(optimizer).applied
 
+    Args:
+        device: as torch's.
+        init_scale, growth_factor, backoff_factor, growth_interval, enabled: as torch's, and checked.
+        min_scale, max_scale: the scale stays within them. A default bound gives way to an `init_scale` outside it.
+        floor_patience: raise after so many consecutive overflows with the scale at `min_scale`; None never does.
+        rules: any other `Rules`, such as `presets.MEGATRON.rules`; then the arguments above keep their defaults.
+        process_group: ranks that have to agree whether a step is applied: a process group, a list of them, or an
+            `Agreement`. None: the ranks of DTensor parameters' meshes, else this process alone, which is right for DDP.
 
-class GradScaler(torch.amp.GradScaler):
-    """Drop-in for `torch.amp.GradScaler` with bounds, clipping inside `step`, and a report of every step."""
+    Raises: AssertionError as torch does, InvalidValueError for values that torch accepts and is broken by,
+        LossScaleFloorError from `update`.
+
+    **Cost** of step and update: with a fused optimizer one read of the gradients, none written, no host sync on
+    accelerators but one every `floor_patience` updates. With others one read and one write, and the skip is decided on
+    the host.
+
+    """
 
     def __init__(
         self,
@@ -32,58 +60,329 @@ class GradScaler(torch.amp.GradScaler):
         growth_interval: int = 2000,
         enabled: bool = True,
         *,
-        min_scale: float = 1.0,
-        max_scale: float = 2.0**24,
-        floor_patience: int = 100,
-        rules: Any = None,
-        guards: Any = None,
+        min_scale: float = MIN_SCALE,
+        max_scale: float = MAX_SCALE,
+        floor_patience: int | None = 100,
+        rules: Rules | None = None,
+        process_group: Grouping = None,
     ) -> None:
-        super().__init__(device, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
-        self._min_scale = min_scale
-        self._max_scale = max_scale
-        self._floor_patience = floor_patience
-        self._reports: weakref.WeakKeyDictionary[torch.optim.Optimizer, StepReport] = weakref.WeakKeyDictionary()
+        if enabled and device == "cuda" and _no_cuda():
+            warnings.warn("torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.", stacklevel=2)
+            enabled = False
+        super().__init__(device, enabled=enabled)
+        self._process_group = process_group
+        self._know_nothing()
+        if enabled:
+            settings = Settings(
+                init_scale, growth_factor, backoff_factor, growth_interval, min_scale, max_scale, floor_patience
+            )
+            self._allowance = self._floor_overflows = None
+            self._adopt(settings.rules(rules))
+            self._hold(initial(self._rules))
+
+    def _know_nothing(self) -> None:
+        """Starts without any optimizer known."""
+        self._reports = Reports()
+        self._safe_skips = SafeSkips()
+        self._agreements = Agreements(self._process_group)
+
+    # scale ---------------------------------------------------------------------------------------------------------
+
+    @overload
+    def scale(self, outputs: Tensor) -> Tensor: ...
+
+    @overload
+    def scale(self, outputs: list[Tensor]) -> list[Tensor]: ...
+
+    @overload
+    def scale(self, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]: ...
+
+    @overload
+    def scale(self, outputs: Iterable[Tensor]) -> Iterable[Tensor]: ...
+
+    def scale(self, outputs: Any) -> Any:
+        """`outputs` times the loss scale: a tensor, or any nest of lists, tuples, named tuples and mappings of them.
+
+        **Cost**: one kernel per tensor, no host sync.
+        """
+        return scaled(outputs, self._times_scale) if self._enabled else outputs
+
+    def _times_scale(self, output: Tensor) -> Tensor:
+        if self._scale is None:
+            self._lazy_init_scale_growth_tracker(output.device)
+        scale, _ = self._check_scale_growth_tracker("scale")
+        return times(output, scale)
+
+    # unscale_ ------------------------------------------------------------------------------------------------------
+
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divides the gradients of `optimizer` by the scale in place, and notes whether they are finite.
+
+        **Cost**: one read and one write of the gradients; one collective where ranks have to agree; no host sync.
+        """
+        if not self._enabled:
+            return
+        scale, _ = self._check_scale_growth_tracker("unscale_")
+        state = self._per_optimizer_states[id(optimizer)]
+        if state["stage"] is OptState.UNSCALED:
+            raise RuntimeError("unscale_() has already been called on this optimizer since the last update().")
+        if state["stage"] is OptState.STEPPED:
+            raise RuntimeError("unscale_() is being called after step().")
+        found_inf = torch.zeros((), dtype=torch.float32, device=scale.device)
+        flags = self._unscale_grads_(optimizer, reciprocal(scale), found_inf, self._keeps_half)
+        state["found_inf_per_device"] = self._agreed(optimizer, flags, scale.device)
+        state["stage"] = OptState.UNSCALED
+
+    _keeps_half = False
+    """Whether float16 gradients of a plain optimizer are unscaled in float16 rather than refused."""
+
+    def _unscale_grads_(
+        self, optimizer: torch.optim.Optimizer, inv_scale: Tensor, found_inf: Tensor, allow_fp16: bool
+    ) -> dict[torch.device, Tensor]:
+        params = parameters(optimizer)
+        if not allow_fp16:
+            refuse_half(optimizer)
+        gradients = collect(params)
+        flags = multiply_(gradients, inv_scale, found_inf)
+        if self._current_rules().min_scale < 1.0:  # dividing by less than 1 can make infinities: look at the result
+            again = multiply_(gradients, torch.ones_like(inv_scale), torch.zeros_like(found_inf))
+            flags = {device: torch.maximum(flag, again[device]) for device, flag in flags.items()}
+        return flags
+
+    def _check_inf_per_device(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        scale, _ = self._check_scale_growth_tracker("_check_inf_per_device")
+        self._judge([Turn(optimizer, Contract.FUSED, scale)], None)
+        return self._found_inf_per_device(optimizer)
+
+    def _agreed(
+        self, optimizer: torch.optim.Optimizer, flags: dict[torch.device, Tensor], device: torch.device
+    ) -> dict[torch.device, Tensor]:
+        """The flags of this rank's devices after all ranks have had their say; alone, as they are."""
+        agreement = self._agreements.of((optimizer,))
+        return flags if agreement.size == 1 else {device: agreement.agree(largest(flags.values(), device))}
+
+    # step ----------------------------------------------------------------------------------------------------------
 
     def step(
         self, optimizer: torch.optim.Optimizer, *args: Any, max_norm: float | None = None, **kwargs: Any
     ) -> float | None:
-        """As torch's `step`; `max_norm` clips the unscaled gradients to this global 2-norm first."""
-        norm = coefficient = None
-        if max_norm is not None:
-            if self._enabled and self._per_optimizer_states[id(optimizer)]["stage"] is OptState.READY:
-                self.unscale_(optimizer)
-            grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-            if grads:
-                norm = torch.nn.utils.get_total_norm(grads)
-                coefficient = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-                torch._foreach_mul_(grads, coefficient)
-        result = super().step(optimizer, *args, **kwargs)
-        self._reports[optimizer] = self._report(optimizer, norm, coefficient)
+        """Steps `optimizer` if its unscaled gradients are finite on every rank. Returns what `optimizer.step` returns.
+
+        `max_norm` clips the unscaled gradients to this global 2-norm first, as `torch.nn.utils.clip_grad_norm_` would
+        between `unscale_` and `step`, but without writing them where the optimizer is fused. Infinity clips nothing
+        and still puts the norm in the report.
+
+        Raises: RuntimeError for a closure or a second step before `update`; AssertionError without a gradient.
+        """
+        check_max_norm(max_norm)
+        if not self._enabled:
+            (result,) = self._take_unscaled([Turn(optimizer, contract_of(optimizer), None)], max_norm, args, kwargs)
+            return result
+        _refuse_closure(args, kwargs)
+        self._check_scale_growth_tracker("step")
+        (result,) = self._take([self._turn(optimizer)], max_norm, args, kwargs)
         return result
 
-    def _report(self, optimizer: torch.optim.Optimizer, norm: Tensor | None, coefficient: Tensor | None) -> StepReport:
-        found: Any = torch.zeros(())
-        scale: Any = torch.ones(())
-        if self._enabled:
-            found = sum(self._found_inf_per_device(optimizer).values(), found)
-            scale = self._scale.clone()  # type: ignore[union-attr] # step has checked it
-        return StepReport(StepValues(found, scale, None, norm, coefficient), _fetch)
+    def step_together(
+        self, optimizers: Sequence[torch.optim.Optimizer], *, max_norm: float | None = None
+    ) -> tuple[StepReport, ...]:
+        """Steps all `optimizers` or none: if a gradient of any of them is not finite on any rank, all of them skip.
 
-    def update(self, new_scale: float | Tensor | None = None) -> None:
-        """As torch's `update`, within the bounds."""
-        super().update(new_scale)
+        `max_norm` clips by the norm of all their gradients taken as one vector. Optimizers without a gradient sit out.
+        Returns their reports, in order.
+
+        Raises: as `step`.
+        """
+        check_max_norm(max_norm)
         if self._enabled:
-            self._scale.clamp_(self._min_scale, self._max_scale)  # type: ignore[union-attr] # update has checked it
+            self._check_scale_growth_tracker("step")
+            self._take([self._turn(optimizer) for optimizer in optimizers], max_norm, (), {})
+        else:
+            self._take_unscaled([Turn(o, contract_of(o), None) for o in optimizers], max_norm, (), {})
+        return tuple(self.report(optimizer) for optimizer in optimizers)
+
+    def _turn(self, optimizer: torch.optim.Optimizer) -> Turn:
+        state = self._per_optimizer_states[id(optimizer)]
+        if state["stage"] is OptState.STEPPED:
+            raise RuntimeError("step() has already been called since the last update().")
+        scale = self._scale if state["stage"] is OptState.READY else None
+        return Turn(optimizer, contract_of(optimizer), scale, list(state["found_inf_per_device"].values()))
+
+    def _take(
+        self, turns: list[Turn], max_norm: float | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[float | None]:
+        """Takes or skips the step of all `turns`; what their `optimizer.step` returned."""
+        if len(turns) == 1 and max_norm is None and turns[0].contract is not Contract.FUSED:
+            return [self._take_plain(turns[0].optimizer, turns[0].contract, args, kwargs)]
+        for turn in turns:
+            _refuse_scaler_contract(turn, max_norm)
+        outcome = self._judge(turns, max_norm)
+        taking = [turn for turn in turns if turn.counts or len(turns) == 1]
+        results = iter(deliver(taking, outcome, self._safe_skips, args, kwargs))
+        for turn in turns:
+            reason = None if turn in taking else StepReason.NO_GRADIENTS
+            self._finish(turn.optimizer, outcome.found_inf, outcome, reason)
+        return [next(results) if turn in taking else None for turn in turns]
+
+    def _judge(self, turns: list[Turn], max_norm: float | None) -> Outcome:
+        """Reads the gradients of `turns` and notes what was found in their states, for `update`.
+
+        Raises: AssertionError if there is nothing to judge by and nobody else to hear from.
+        """
+        scale, _ = self._check_scale_growth_tracker("step")
+        agreement = self._agreements.of([turn.optimizer for turn in turns])
+        for turn in turns:
+            turn.collect(agreement, keep_half=self._keeps_half)
+        heard = agreement.size > 1 or any(turn.counts for turn in turns)
+        if not heard and not (len(turns) == 1 and turns[0].contract is Contract.FUSED):
+            raise AssertionError("No inf checks were recorded for this optimizer.")
+        below_one = self._current_rules().min_scale < 1.0
+        outcome = resolve(turns, agreement, scale.device, max_norm, below_one=below_one)
+        for turn in turns:
+            noted = {scale.device: outcome.found_inf} if heard else {}
+            self._per_optimizer_states[id(turn.optimizer)]["found_inf_per_device"] = noted
+        return outcome
+
+    def _take_plain(
+        self, optimizer: torch.optim.Optimizer, contract: Contract, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """As torch does it: unscale in place, look on the host, step. Or leave it all to torch's older contract."""
+        state = self._per_optimizer_states[id(optimizer)]
+        if contract is Contract.SCALER:
+            warnings.warn(_SCALER_CONTRACT, FutureWarning, stacklevel=4)
+            result = optimizer.step(*args, **{**kwargs, "grad_scaler": self})
+        else:
+            if state["stage"] is OptState.READY:
+                self.unscale_(optimizer)
+            if len(state["found_inf_per_device"]) == 0:
+                raise AssertionError("No inf checks were recorded for this optimizer.")
+            result = self._maybe_opt_step(optimizer, state, *args, **kwargs)
+        scale, _ = self._check_scale_growth_tracker("step")
+        self._finish(optimizer, largest(state["found_inf_per_device"].values(), scale.device))
+        return result
+
+    def _finish(
+        self,
+        optimizer: torch.optim.Optimizer,
+        found_inf: Tensor,
+        outcome: Outcome | None = None,
+        reason: StepReason | None = None,
+    ) -> None:
+        scale, _ = self._check_scale_growth_tracker("step")
+        self._per_optimizer_states[id(optimizer)]["stage"] = OptState.STEPPED
+        self._reports.add(optimizer, found_inf, scale, outcome, reason)
+
+    def _take_unscaled(
+        self, turns: list[Turn], max_norm: float | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[float | None]:
+        """What a disabled scaler does: step whatever the gradients are, but clip if it is asked to."""
+        if max_norm is None:
+            results = [turn.optimizer.step(*args, **kwargs) for turn in turns]
+            outcome = None
+        else:
+            _refuse_closure(args, kwargs)
+            agreement = self._agreements.of([turn.optimizer for turn in turns])
+            for turn in turns:
+                _refuse_scaler_contract(turn, max_norm)
+                turn.collect(agreement, keep_half=True)
+            device = next((t.device for turn in turns for t in turn.gradients.tensors), torch.device("cpu"))
+            outcome = resolve(turns, agreement, device, max_norm, below_one=False)
+            results = deliver(turns, outcome, self._safe_skips, args, kwargs)
+        one = torch.ones(()) if outcome is None else torch.ones_like(outcome.found_inf)
+        for turn in turns:
+            self._reports.add(turn.optimizer, torch.zeros_like(one), one, outcome, StepReason.APPLIED)
+        self._reports.close(one)
+        return results
 
     def report(self, optimizer: torch.optim.Optimizer) -> StepReport:
-        """The outcome of this optimizer's last step."""
-        if optimizer not in self._reports:
-            raise InvalidValueError("optimizer", type(optimizer).__name__, "an optimizer that this scaler has stepped")
-        return self._reports[optimizer]
+        """The outcome of the last step of `optimizer`; right for fused optimizers too. No sync until a number is read.
+
+        Raises: InvalidValueError if this scaler has not stepped it.
+        """
+        return self._reports.last(optimizer)
+
+    # update --------------------------------------------------------------------------------------------------------
+
+    def update(self, new_scale: float | Tensor | None = None) -> None:
+        """Moves the loss scale by what the steps since the last update found, or to `new_scale`.
+
+        Raises: AssertionError as torch does; LossScaleFloorError after `floor_patience` overflows at `min_scale`;
+            InvalidValueError for a `new_scale` outside the bounds.
+        """
+        if not self._enabled:
+            return
+        scale, _ = self._check_scale_growth_tracker("update")
+        if new_scale is not None:
+            self._set_scale(new_scale)
+        else:
+            states = self._per_optimizer_states.values()
+            flags = [flag for state in states for flag in state["found_inf_per_device"].values()]
+            if not flags:
+                raise AssertionError("No inf checks were recorded prior to update.")
+            self._advance(largest(flags, scale.device))
+        self._reports.close(scale)
+        self._per_optimizer_states = defaultdict(_refresh_per_optimizer_state)
+
+    def check_ranks(
+        self,
+        optimizer: torch.optim.Optimizer,
+        on_disagreement: OnDisagreement = OnDisagreement.RAISE,
+    ) -> bool:
+        """Whether all ranks that share the parameters of `optimizer` hold the same loss scale and counters.
+
+        To be called by all of them, between updates. Under `OnDisagreement.REPAIR` every rank takes the state with the
+        lowest scale, and False tells that it had to.
+
+        Raises: DisagreementError where they differ, under `OnDisagreement.RAISE`.
+
+        **Cost**: one all-gather of a few numbers and a host sync; for every few hundred steps, and after loading.
+        """
+        if not self._enabled:
+            return True
+        scale, _ = self._check_scale_growth_tracker("check_ranks")
+        held = self._state()
+        numbers = (held.scale, held.clean_steps, held.allowance, held.floor_overflows)
+        vector = torch.tensor(numbers, dtype=torch.float64, device=scale.device)
+        agreement = self._agreements.of((optimizer,))
+        settled = settle(agreement, vector, on_disagreement)
+        if settled is not None:
+            self._hold(State(settled[0], *(int(count) for count in settled[1:])))
+        return settled is None
+
+    # pickling ------------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in super().__getstate__().items() if k != "_reports"}
+        state = super().__getstate__()
+        for name in ("_reports", "_safe_skips", "_agreements"):
+            state.pop(name, None)
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._reports = weakref.WeakKeyDictionary()
+        self._know_nothing()
+
+
+_SCALER_CONTRACT = (
+    "GradScaler is going to stop passing itself as a keyword argument to the passed "
+    "optimizer. In the near future GradScaler registers `grad_scale: Tensor` and "
+    "`found_inf: Tensor` to the passed optimizer and let the optimizer use them directly."
+)
+
+
+def _no_cuda() -> bool:
+    return bool(torch.cuda.amp.common.amp_definitely_not_available())  # type: ignore[no-untyped-call] # torch's own
+
+
+def _refuse_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if "closure" in kwargs or (args and callable(args[0])):
+        raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
+
+
+def _refuse_scaler_contract(turn: Turn, max_norm: float | None) -> None:
+    if turn.contract is Contract.SCALER:
+        raise InvalidValueError(
+            "optimizer",
+            type(turn.optimizer).__name__,
+            "one whose step takes no grad_scaler, where it is clipped here or stepped with others",
+            f"Clip by hand between unscale_ and step instead of max_norm={max_norm!r}.",
+        )

@@ -1,0 +1,32 @@
+"""One read of the gradients yields whether all are finite and their exact global norm; nothing is written to learn it.
+
+`collect` turns whatever an optimizer holds (dense, sparse, DTensor, complex, any mix of dtypes and devices) into plain
+tensors, `read` reads them once, `multiply_` multiplies them once where an optimizer cannot take the factor itself.
+"""
+
+from __future__ import annotations
+
+from mixprec._gradients._collect import Gradients, collect, parameter_name, parameters, refuse_half
+from mixprec._gradients._multiply import multiply_, reciprocal
+from mixprec._gradients._norm import host_number, look_again, square_sum, wide_square_sum
+from mixprec._gradients._read import Clipping, HostReader, Reader, Reading, WaitlessReader, reader_for
+
+__all__ = [
+    "Clipping",
+    "Gradients",
+    "HostReader",
+    "Reader",
+    "Reading",
+    "WaitlessReader",
+    "collect",
+    "host_number",
+    "look_again",
+    "multiply_",
+    "parameter_name",
+    "parameters",
+    "reader_for",
+    "reciprocal",
+    "refuse_half",
+    "square_sum",
+    "wide_square_sum",
+]

@@ -1,0 +1,188 @@
+"""The loss scale and its counters are four small tensors under rules; they are set, saved and loaded here, checked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mixprec._loss_scale import Rules, State, floor_error
+from mixprec._scale_tensors import ScaleTensors, advance_, bound_
+from mixprec._scaler._settings import checked_scale, read_state_dict, state_dict
+from mixprec.errors import InvalidValueError
+
+
+class HeldScale(torch.amp.GradScaler):
+    """The part of a scaler that holds the scale: torch's attributes, of which `Rules` and `State` are the other view.
+
+    Set on enabled scalers only, as torch does: `_rules`, `_allowance` and `_floor_overflows` (0-dim int32 tensors, None
+    until the first `scale`), and their values before that, `_init_allowance` and `_init_floor_overflows`.
+    """
+
+    _rules: Rules
+    _allowance: Tensor | None
+    _floor_overflows: Tensor | None
+    _init_allowance: int
+    _init_floor_overflows: int
+    _updates_until_look: int
+
+    def _adopt(self, rules: Rules) -> None:
+        self._rules = rules
+        self._growth_factor = rules.growth_factor
+        self._backoff_factor = rules.backoff_factor
+        self._growth_interval = rules.growth_interval
+
+    def _current_rules(self) -> Rules:
+        """The rules, with what was set through torch's private attributes."""
+        now = (self._growth_factor, self._backoff_factor, self._growth_interval)
+        rules = self._rules
+        if now != (rules.growth_factor, rules.backoff_factor, rules.growth_interval):
+            factor, backoff, interval = now
+            rules = replace(rules, growth_factor=factor, backoff_factor=backoff, growth_interval=interval)
+            self._rules = rules
+        return rules
+
+    def _hold(self, state: State) -> None:
+        """Makes `state` the current one: in the tensors if they exist, else for when they come to be."""
+        self._init_scale = state.scale
+        self._init_growth_tracker = state.clean_steps
+        self._init_allowance = state.allowance
+        self._init_floor_overflows = state.floor_overflows
+        self._look_again_after(state.floor_overflows)
+        if self._scale is not None:
+            tensors = self._tensors()
+            tensors.scale.fill_(state.scale)
+            tensors.clean_steps.fill_(state.clean_steps)
+            tensors.allowance.fill_(state.allowance)
+            tensors.floor_overflows.fill_(state.floor_overflows)
+
+    def _state(self) -> State:
+        """The current state. Cost: 1 host sync once the tensors exist."""
+        if self._scale is not None:
+            return self._tensors().read()
+        return State(self._init_scale, self._init_growth_tracker, self._init_allowance, self._init_floor_overflows)
+
+    def _lazy_init_scale_growth_tracker(self, dev: torch.device) -> None:
+        if self._growth_tracker is not None:
+            raise AssertionError("_growth_tracker initialized before _scale")
+        tensors = ScaleTensors.start(self._current_rules(), dev, self._state())
+        self._scale, self._growth_tracker = tensors.scale, tensors.clean_steps
+        self._allowance, self._floor_overflows = tensors.allowance, tensors.floor_overflows
+
+    def _tensors(self) -> ScaleTensors:
+        """The tensors as they are now, also where code written for torch has put its own in `_scale`."""
+        scale, tracker = self._check_scale_growth_tracker("update")
+        if self._allowance is None or self._floor_overflows is None:
+            fresh = ScaleTensors.start(self._rules, scale.device, self._initial_counts())
+            self._allowance, self._floor_overflows = fresh.allowance, fresh.floor_overflows
+        return ScaleTensors(scale, tracker, self._allowance, self._floor_overflows)
+
+    def _initial_counts(self) -> State:
+        return State(self._init_scale, 0, self._init_allowance, self._init_floor_overflows)
+
+    # Moving --------------------------------------------------------------------------------------------------------
+
+    def _advance(self, found_inf: Tensor) -> None:
+        """Moves the scale past a step. Raises: LossScaleFloorError. Cost: small kernels; see `_look_at_floor`."""
+        rules = self._current_rules()
+        advance_(rules, self._tensors(), found_inf)
+        if rules.floor_patience is not None:
+            self._look_at_floor(rules)
+
+    def _look_at_floor(self, rules: Rules) -> None:
+        """Raises if the scale has sat at its floor for too long.
+
+        The count cannot reach the patience before so many updates have passed, so the host looks only then: one sync
+        every `floor_patience` updates, and the error comes at the same update on every rank.
+        """
+        self._updates_until_look -= 1
+        if self._updates_until_look > 0:
+            return
+        state = self._state()
+        self._look_again_after(state.floor_overflows)
+        error = floor_error(rules, state.scale, state.floor_overflows)
+        if error is not None:
+            raise error
+
+    def _look_again_after(self, floor_overflows: int) -> None:
+        self._updates_until_look = max(1, (self._rules.floor_patience or 0) - floor_overflows)
+
+    def _set_scale(self, new_scale: float | Tensor) -> None:
+        """What `update(new_scale)` does. A tensor is brought within the bounds, since looking at it would be a sync."""
+        scale, _ = self._check_scale_growth_tracker("update")
+        rules = self._current_rules()
+        if not isinstance(new_scale, Tensor):
+            scale.fill_(checked_scale("new_scale", new_scale, rules))
+            return
+        reason = (
+            "new_scale should be a float or a 1-element torch.cuda.FloatTensor or "
+            "torch.FloatTensor with requires_grad=False."
+        )
+        if new_scale.device.type != self._device or new_scale.numel() != 1 or new_scale.requires_grad:
+            raise AssertionError(reason)
+        scale.copy_(new_scale.reshape(()))
+        scale.nan_to_num_(nan=rules.min_scale)
+        bound_(rules, self._tensors())
+
+    # Settings ------------------------------------------------------------------------------------------------------
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Sets the growth factor. Raises: InvalidValueError unless it is a finite number above 1."""
+        self._set(growth_factor=new_factor)
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Sets the backoff factor. Raises: InvalidValueError unless it is between 0 and 1."""
+        self._set(backoff_factor=new_factor)
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Sets the growth interval; one below the clean steps so far makes the scale grow after the next clean step.
+
+        Raises: InvalidValueError unless it is a whole number from 1.
+        """
+        self._set(growth_interval=new_interval)
+
+    def _set(self, **change: Any) -> None:
+        if self._enabled:
+            self._adopt(replace(self._current_rules(), **change))
+        else:
+            for name, value in change.items():
+                setattr(self, f"_{name}", value)
+
+    # Saving and loading --------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as torch's scaler saves it, loadable by either.
+
+        A sixth key, `"mixprec"`, is there only while overflows are tolerated or counted at the floor; torch ignores it.
+        """
+        return state_dict(self._current_rules(), self._state()) if self._enabled else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads what either scaler saved; all or nothing. A scale outside the bounds is brought within them.
+
+        Raises: RuntimeError for an empty dict, KeyError for a missing key, InvalidValueError for a value that cannot be
+        a scaler's.
+        """
+        if not self._enabled:
+            return
+        saved = read_state_dict(self._current_rules(), state_dict)
+        self._adopt(saved.rules)
+        self._hold(saved.state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        if self._enabled:
+            held = self._state()
+            state["_init_allowance"], state["_init_floor_overflows"] = held.allowance, held.floor_overflows
+            state["_allowance"] = state["_floor_overflows"] = None
+        return state
+
+
+def check_max_norm(max_norm: float | None) -> None:
+    """Raises InvalidValueError unless `max_norm` is None or a positive number."""
+    if max_norm is None:
+        return
+    if isinstance(max_norm, bool) or not isinstance(max_norm, (int, float)) or not max_norm > 0.0:
+        raise InvalidValueError("max_norm", max_norm, "a number above 0, infinity to measure only, or None")

@@ -1,0 +1,174 @@
+"""An optimizer phase reads, agrees, then delivers: every gradient is read before any parameter is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mixprec._agreement import Agreement
+from mixprec._gradients import (
+    Clipping,
+    Gradients,
+    Reader,
+    Reading,
+    collect,
+    multiply_,
+    parameters,
+    reader_for,
+    refuse_half,
+)
+from mixprec._scaler._contract import Contract, SafeSkips
+
+
+@dataclass(eq=False)
+class Turn:
+    """One optimizer's part in a step.
+
+    `scale` is what its gradients carry, None once they are unscaled; `flags` are the verdict of an earlier check, which
+    stands. `gradients` are filled in by `collect`.
+    """
+
+    optimizer: torch.optim.Optimizer
+    contract: Contract
+    scale: Tensor | None
+    flags: list[Tensor] = field(default_factory=list)
+    params: list[Tensor] = field(default_factory=list)
+    gradients: Gradients = field(default_factory=lambda: Gradients([]))
+
+    def collect(self, agreement: Agreement, *, keep_half: bool) -> None:
+        """Looks up the gradients. Raises: HalfGradientsError where they would be unscaled in float16."""
+        self.params = parameters(self.optimizer)
+        if self.contract is not Contract.FUSED and self.scale is not None and not keep_half:
+            refuse_half(self.optimizer)
+        share = None if agreement.size == 1 else agreement.share
+        self.gradients = collect(self.params, share=share, coalesce=True)
+
+    @property
+    def counts(self) -> bool:
+        """Whether there is anything here to judge."""
+        return bool(self.gradients.tensors or self.flags)
+
+
+@dataclass
+class Outcome:
+    """What the gradients of a step amount to, agreed by all ranks; `found_inf` is also a tensor for the device.
+
+    `clipping` is None where the gradients did not have to be read.
+    """
+
+    reader: Reader
+    reading: Reading
+    clipping: Clipping | None
+    found_inf: Tensor
+    _found: bool | None = None
+
+    @property
+    def coefficient(self) -> Any:
+        """What the gradients are multiplied by; None or 1.0 where that is known to be nothing."""
+        return None if self.clipping is None else self.clipping.coefficient
+
+    def found(self) -> bool:
+        """Whether to skip, for the host. Cost: one host sync on accelerators, the first time."""
+        if self._found is None:
+            self._found = bool(self.reading.found_inf)
+        return self._found
+
+
+def resolve(
+    turns: Sequence[Turn], agreement: Agreement, device: torch.device, max_norm: float | None, *, below_one: bool
+) -> Outcome:
+    """Reads the gradients of all `turns` once, as one: one flag, one global norm, one clip coefficient.
+
+    Gradients that were unscaled and checked before are read only for their norm, if one is asked for.
+
+    **Cost**: one read of the gradients; one collective of 16 bytes where ranks have to agree; no host sync on
+    accelerators.
+    """
+    devices = {device, *(tensor.device for turn in turns for tensor in turn.gradients.tensors)}
+    reader = reader_for(devices, below_one=below_one)
+    if max_norm is None and all(turn.scale is None for turn in turns):
+        flag = largest([flag for turn in turns for flag in turn.flags], device)
+        return Outcome(reader, Reading(reader.number(flag), 0.0), None, flag)
+    joint = len(turns) > 1
+    reading = reader.agreed([_read(reader, turn, device, joint) for turn in turns], agreement, device)
+    clipping = reader.clipping(reading, None if joint else turns[0].scale, max_norm)
+    return Outcome(reader, reading, clipping, reader.tensor(reading.found_inf, device))
+
+
+def _read(reader: Reader, turn: Turn, device: torch.device, joint: bool) -> Reading:
+    reading = reader.read(turn.gradients, turn.scale, device)
+    if turn.scale is None:
+        return Reading(reader.number(largest(turn.flags, device)), reading.square_sum)
+    return reader.unscaled(reading, turn.scale) if joint else reading
+
+
+def largest(flags: Iterable[Tensor], device: torch.device) -> Tensor:
+    """The largest of `flags` on `device`, 0 if there is none. The result is not written to by anyone."""
+    moved = [flag.to(device, non_blocking=True).reshape(()) for flag in flags]
+    if not moved:
+        return torch.zeros((), dtype=torch.float32, device=device)
+    return moved[0] if len(moved) == 1 else torch.stack(moved).amax()
+
+
+def deliver(
+    turns: Sequence[Turn], outcome: Outcome, skips: SafeSkips, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[Any]:
+    """Hands the outcome to every optimizer; what their `step` returned, None where it was not called.
+
+    **Cost**: for a fused optimizer that may skip by itself, its own kernels. For any other one read and one write of
+    its gradients, and one host sync on accelerators for all of them.
+    """
+    for turn in turns:
+        if turn.contract is Contract.PLAIN:
+            _multiply(turn, outcome)
+    return [_step(turn, outcome, skips, args, kwargs) for turn in turns]
+
+
+def _multiply(turn: Turn, outcome: Outcome) -> None:
+    """Unscales and clips the gradients in place."""
+    multiplier = outcome.reader.multiplier(turn.scale, outcome.coefficient)
+    if multiplier is not None:
+        multiply_(turn.gradients, multiplier, torch.zeros_like(outcome.found_inf))
+    turn.scale = None
+
+
+def _step(turn: Turn, outcome: Outcome, skips: SafeSkips, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if turn.contract is Contract.PLAIN:
+        return None if outcome.found() else turn.optimizer.step(*args, **kwargs)
+    divide_by = _divisor(turn, outcome)
+    if skips.may_skip(turn.optimizer, turn.params):
+        return fused_step(turn.optimizer, divide_by, outcome.found_inf, args, kwargs)
+    if outcome.found():
+        return None
+    result = fused_step(turn.optimizer, divide_by, outcome.found_inf, args, kwargs)
+    skips.stepped(turn.optimizer, turn.params)
+    return result
+
+
+def _divisor(turn: Turn, outcome: Outcome) -> Tensor | None:
+    """What a fused optimizer is to divide its gradients by; None where that is 1."""
+    coefficient, preset = outcome.coefficient, getattr(turn.optimizer, "grad_scale", None)
+    if turn.scale is not None:
+        scale = outcome.reader.divisor(turn.scale, coefficient)
+    elif coefficient is None or (isinstance(coefficient, float) and coefficient == 1.0):
+        return preset
+    else:
+        scale = outcome.reader.divisor(torch.ones_like(outcome.found_inf), coefficient)
+    return scale if preset is None else scale * preset
+
+
+def fused_step(
+    optimizer: Any, divide_by: Tensor | None, found_inf: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Steps a fused optimizer with the attributes of its contract set, which are gone afterwards whatever happens."""
+    optimizer.grad_scale = divide_by
+    optimizer.found_inf = found_inf
+    try:
+        return optimizer.step(*args, **kwargs)
+    finally:
+        del optimizer.grad_scale
+        del optimizer.found_inf
