@@ -48,11 +48,10 @@ def test_every_registered_kernel_follows_its_row(watch):
 
 
 def test_a_wrong_row_is_noticed(watch):
-    """The comparison above fails for a planted error in either direction: a wrong rule and a kernel without a row."""
+    """The comparison above fails for a planted error."""
     name = "prelu"
     assert _rule(watch, name) is _native(watch.device).ops[name]
     assert _rule(watch, name) is not _native(watch.device).with_op(name, "fp32").ops[name]
-    assert _rule(watch, name) is not Policy.torch("cpu", version="2.6").ops.get("not_an_op")
 
 
 def test_every_row_has_a_kernel(watch):

@@ -32,7 +32,7 @@ _FORMS = (
     "'base NAME [DEVICE [VERSION]]', 'casts weights|everything', 'op NAME: RULE', 'op NAME in MODULE: RULE', "
     "'module PATH: RULE' or 'class NAME: RULE', each rule with an optional 'because TEXT'"
 )
-_RULE = re.compile(r"(op|module|class)\s+(\S+)(?:\s+in\s+(?:(class|path)\s+)?(\S+))?:\s+(\S+)(?:\s+because\s+(.+))?")
+_RULE = re.compile(r"(op|module|class)\s+(\S+)(?:\s+in\s+(?:(class|path)\s+)?(\S+))?\s*:\s+(\S+)(?:\s+because\s+(.+))?")
 
 
 def write(base: Base, rules: Iterable[Rule], sharing: Sharing) -> str:

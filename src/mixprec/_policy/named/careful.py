@@ -26,7 +26,7 @@ GROUPS = (
     ),
     Group(
         CastRule.FP32_OUT,
-        "mean nansum nanmean linalg_norm softmin",
+        "mean nansum nanmean softmin",
         "sums and their kin keep the float32 in which they are accumulated",
         _NUMERICS,
     ),
