@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -85,8 +86,7 @@ def digits() -> Digits:
 
 
 def autoencoder() -> nn.Sequential:
-    pairs = list(zip(WIDTHS, WIDTHS[1:]))
-    layers = [layer for a, b in pairs for layer in (nn.Linear(a, b), nn.Sigmoid())]
+    layers = [layer for a, b in itertools.pairwise(WIDTHS) for layer in (nn.Linear(a, b), nn.Sigmoid())]
     return nn.Sequential(*layers[:-1])  # the output is linear
 
 
@@ -142,6 +142,7 @@ def train(mode: str, seed: int = 0, epochs: int = EPOCHS, on_step: OnStep | None
         trainer.backward(loss)
         if step % PROBE_EVERY == 1:
             flushed.append(flushed_share(trainer, images))
+        if step == 2:  # the optimizer has its state by now
             result.bytes = measure(trainer, held)
         applied, scale = trainer.step()
         result.applied, result.skipped = result.applied + applied, result.skipped + (not applied)
@@ -177,7 +178,7 @@ def flushed_share(trainer: Trainer, images: Tensor) -> float:
     """Of the gradient elements that float32 finds nonzero at these weights, the share that is zero in this run."""
     reference = copy.deepcopy(trainer.model).float()
     exact = torch.autograd.grad(F.mse_loss(reference(images), images), list(reference.parameters()))
-    pairs = [(e, p.grad) for e, p in zip(exact, trainer.model.parameters()) if p.grad is not None]
+    pairs = [(e, p.grad) for e, p in zip(exact, trainer.model.parameters(), strict=True) if p.grad is not None]
     nonzero = sum(int(e.count_nonzero()) for e, _ in pairs)
     lost = sum(int(((e != 0) & (g == 0)).sum()) for e, g in pairs)
     return lost / nonzero if nonzero else math.nan
@@ -219,8 +220,8 @@ def main(argv: list[str] | None = None) -> Result:
     options = parser.parse_args(argv)
     result = train(options.mode, options.seed, options.epochs)
     print(
-        f"{result.mode}: test loss {result.test_loss:.4f}, accuracy {result.accuracy:.1%}, {result.applied} steps applied,"
-        f" {result.skipped} skipped, {result.flushed:.0%} of the gradient flushed to zero, {result.seconds:.0f} s"
+        f"{result.mode}: test loss {result.test_loss:.4f}, accuracy {result.accuracy:.1%}, {result.applied} steps applied, "
+        f"{result.skipped} skipped, {result.flushed:.0%} of the gradient flushed to zero, {result.seconds:.0f} s"
     )
     return result
 
