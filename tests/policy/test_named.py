@@ -10,8 +10,8 @@ import torch.nn.functional as F
 
 from mixprec._policy import CastRule, Policy
 from mixprec._policy.base import Base, table
-from mixprec._policy.names import KNOWN
 from mixprec._policy.named import NAMED, careful, lean, uniform
+from mixprec._policy.names import KNOWN
 from mixprec._policy.spellings import TAKES_DTYPE
 from mixprec._policy.tables import DEVICES
 

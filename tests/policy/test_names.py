@@ -17,16 +17,16 @@ from mixprec.errors import InvalidValueError, UnknownNameError
 
 LISTED = {op for groups in DEVICES.values() for group in groups for op in group.ops.split()}
 
-BELOW_PYTHON = {
-    *("_addmm_activation _convolution _convolution.deprecated _cudnn_rnn _grid_sampler_2d_cpu_fallback").split(),
-    *("_lu_with_info _mps_convolution _native_multi_head_attention _scaled_dot_product_flash_attention").split(),
-    *("_thnn_fused_gru_cell _thnn_fused_lstm_cell cudnn_convolution cudnn_convolution_transpose").split(),
-    *("mkldnn_rnn_layer multilabel_margin_loss_forward nll_loss2d").split(),
-    *("reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d replication_pad3d").split(),
-    *("upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d").split(),
-    *("upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa").split(),
-    *("_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d").split(),
-}
+_BELOW_PYTHON = """
+    _addmm_activation _convolution _convolution.deprecated _cudnn_rnn _grid_sampler_2d_cpu_fallback _lu_with_info
+    _mps_convolution _native_multi_head_attention _scaled_dot_product_flash_attention _thnn_fused_gru_cell
+    _thnn_fused_lstm_cell cudnn_convolution cudnn_convolution_transpose mkldnn_rnn_layer multilabel_margin_loss_forward
+    nll_loss2d reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d replication_pad3d
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d
+    upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa _upsample_nearest_exact1d
+    _upsample_nearest_exact2d _upsample_nearest_exact3d
+"""
+BELOW_PYTHON = frozenset(_BELOW_PYTHON.split())
 """Listed ops that no overridable Python function is; Python functions reach them from inside."""
 
 

@@ -68,7 +68,7 @@ def test_a_module_list_that_is_never_called_still_encloses():
 
 
 def test_a_module_called_from_elsewhere_is_inside_both():
-    """A shared embedding that the decoder calls is inside the decoder and inside its own parents; its own are nearer."""
+    """A shared embedding that the decoder calls is inside the decoder and inside its own parents, which are nearer."""
     way = (Place("decoder"), Place("encoder.embed"))
     assert resolve_at(BASE.with_module("decoder", FP32), "linear", way).rule is FP32
     assert resolve_at(BASE.with_module("decoder", FP32).with_module("encoder", KEEP), "linear", way).rule is KEEP

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from mixprec.errors import InvalidValueError
 
-__all__ = ["Kind", "Place", "Selector", "class_names", "class_selector", "path_selector", "selector"]
+__all__ = ["Kind", "Place", "Selector", "class_names", "class_selector", "path_selector", "qualified", "selector"]
 
 
 class Kind(str, enum.Enum):
