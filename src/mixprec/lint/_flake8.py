@@ -31,7 +31,7 @@ class Plugin:
         self.lines = lines
 
     def run(self) -> Iterator[tuple[int, int, str, type[Any]]]:
-        """Line (from 1), column (from 0), text that starts with the code, and the plugin; syntax errors are flake8's."""
+        """Line (from 1), column (from 0), text that starts with the code, and the plugin, without syntax errors."""
         source = "".join(self.lines)
         for finding in lint_text(source, self.filename, _config(str(Path(self.filename).parent))):
             if finding.code != UNREADABLE:

@@ -29,7 +29,7 @@ from mixprec.lint._words import AMP_WORDS, mentions
 from mixprec.lint.configs import lint_configuration
 from mixprec.records import Finding, Location, Severity
 
-__all__ = ["FileResult", "Fixing", "Report", "lint_bytes", "lint_file", "lint_text", "run"]
+__all__ = ["FileResult", "Fixing", "Report", "entries", "lint_bytes", "lint_file", "lint_text", "run"]
 
 LARGEST = 4 * 1024 * 1024
 """Bytes; a larger file holds data and is not read (notebooks may hold pictures and are always read)."""
