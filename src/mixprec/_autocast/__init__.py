@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from mixprec._autocast._region import autocast
+from mixprec._autocast._cache import CastCache, CastStatistics
+from mixprec._autocast._region import autocast, interpret
 
-__all__ = ["autocast"]
+__all__ = ["CastCache", "CastStatistics", "autocast", "interpret"]

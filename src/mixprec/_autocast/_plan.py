@@ -1,0 +1,213 @@
+"""A policy is compiled, once, to tables from function objects to what is done with their calls.
+
+What is not in a table is not touched. For a policy that equals PyTorch's list for the device there is no plan at all.
+There is one table for outside of modules, and one for every module that a rule speaks of.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+from mixprec._autocast._composites import opened
+from mixprec._autocast._functions import aten_functions, foreign_functions, functions_by_op, python_functions
+from mixprec._autocast._rules import Call, Opening, rule_for
+from mixprec._policy import CastRule, Decision, Level, Place, Policy, Sharing, resolve_at
+from mixprec._policy.base import table
+from mixprec._policy.names import KNOWN
+from mixprec.errors import InvalidValueError
+
+__all__ = ["Plan", "Stay", "native_policy", "plan_for", "plan_key", "plan_named"]
+
+Table = Mapping[Any, Call]
+
+
+@dataclass(frozen=True, eq=False)
+class Stay:
+    """What holds while a place is in force: outside of modules, or inside one that a rule speaks of.
+
+    `quiet`: autocast is off there. `inputs`: what the module's floating-point inputs are cast to on the way in.
+    """
+
+    table: Table = field(repr=False)
+    quiet: bool = False
+    inputs: CastRule | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a region intercepts. `whole`: PyTorch's own casts are kept out of everything, also of what is not listed."""
+
+    device_type: str
+    policy: Policy
+    whole: bool
+    share: bool
+
+    @functools.cached_property
+    def outside(self) -> Stay:
+        """What holds outside of the modules that rules speak of."""
+        return self.inside(())
+
+    @functools.cached_property
+    def sharing(self) -> Sharing:
+        return self.policy.sharing
+
+    @functools.cached_property
+    def faithful(self) -> bool:
+        """Whether the quirks of PyTorch's promotion are kept: for PyTorch's own lists, so that they can be compared."""
+        return self.policy.base.name == "torch"
+
+    @functools.cached_property
+    def bindings(self) -> weakref.WeakKeyDictionary[Any, Any]:
+        """Root module -> its modules under this plan."""
+        return weakref.WeakKeyDictionary()
+
+    @functools.cached_property
+    def per_module(self) -> bool:
+        return bool(self.policy.module_rules)
+
+    def inside(self, places: tuple[Place, ...]) -> Stay:
+        """What holds inside `places`, outermost first. Cost: milliseconds; callers keep the result."""
+        ruling = _ruling(self.policy, places)
+        decisions = _decisions(self, places)
+        quiet = ruling in _QUIET and all(d.level is Level.MODULE for d in decisions.values())
+        table = {} if quiet else _table(_intercepted(self, decisions))
+        return Stay(table, quiet, ruling if ruling in _CAST_IN else None)
+
+
+_QUIET = (CastRule.FP32, CastRule.KEEP)
+_CAST_IN = (CastRule.FP32, CastRule.LOW)
+
+
+@functools.lru_cache(maxsize=256)
+def plan_for(policy: Policy, device_type: str, whole: bool = False, share: bool = False) -> Plan | None:
+    """The plan of `policy` on `device_type`; None where PyTorch's own autocast does exactly that already.
+
+    `share`: casts go through our cache even where the rule is PyTorch's, because the cache outlives the region.
+
+    **Cost**: milliseconds, once per policy and device.
+    """
+    plan = Plan(device_type, policy, whole, share or policy.sharing is Sharing.EVERYTHING)
+    if whole or plan.per_module or _intercepted(plan, _decisions(plan, ())):
+        return plan
+    return None
+
+
+_named: dict[str, Plan | None] = {}
+
+
+def plan_key(policy: Policy | str | None, device_type: str, whole: bool, share: bool) -> str:
+    """A name under which `plan_named` finds the plan. A constant for torch.compile, which could not trace a lookup.
+
+    `policy` None is PyTorch's own list. Raises `UnknownNameError` and `PolicySyntaxError`.
+    """
+    meant = _meant(policy, device_type)
+    key = f"{device_type} {whole} {share} {meant}"
+    if key not in _named:
+        plan = _named[key] = None if meant is None else plan_for(meant, device_type, whole, share)
+        if plan is not None:
+            plan.outside  # noqa: B018 - made here, because it cannot be traced
+    return key
+
+
+plan_key._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compiler.assume_constant_result sets this, but importing it loads torch._dynamo
+
+
+def plan_named(key: str) -> Plan | None:
+    """The plan that `plan_key` named."""
+    return _named[key]
+
+
+@functools.lru_cache(maxsize=256)
+def _meant(policy: Policy | str | None, device_type: str) -> Policy | None:
+    if policy is None:
+        return native_policy(device_type)
+    if isinstance(policy, Policy):
+        return policy
+    if not isinstance(policy, str):
+        raise InvalidValueError("policy", policy, "a Policy, the name of one, or the text of one", "See Policy.named.")
+    if policy.split()[:1] == ["base"] or len(policy.splitlines()) > 1:
+        return Policy.parse(policy)
+    return Policy.named(policy, device_type)
+
+
+@functools.lru_cache(maxsize=16)
+def native_policy(device_type: str) -> Policy | None:
+    """PyTorch's own list for the device; None for devices that mixprec has no list of."""
+    try:
+        return Policy.torch(device_type)
+    except ValueError:
+        return None
+
+
+def _ruling(policy: Policy, places: tuple[Place, ...]) -> CastRule | None:
+    """The whole-module rule in force at `places`, found by asking about an op that no other rule speaks of."""
+    if not places:
+        return None
+    bare = Policy(policy.base, tuple(r for r in policy.rules if r.op is None), policy.sharing)
+    decision = resolve_at(bare, "relu", places)
+    return decision.rule if decision.level is Level.MODULE else None
+
+
+def _decisions(plan: Plan, places: tuple[Place, ...]) -> Mapping[str, Decision]:
+    ops = _ops_at_stake(plan, _ruling(plan.policy, places))
+    return {op: resolve_at(plan.policy, op, places) for op in ops}
+
+
+def _ops_at_stake(plan: Plan, ruling: CastRule | None) -> frozenset[str]:
+    """The ops for which something can differ from PyTorch's own."""
+    if ruling is CastRule.LOW:
+        return KNOWN
+    native = native_policy(plan.device_type)
+    listed = plan.policy.ops.keys() | (native.ops.keys() if native else set())
+    named = {rule.op for rule in plan.policy.rules if rule.op is not None}
+    return frozenset(listed | named)
+
+
+def _intercepted(plan: Plan, decisions: Mapping[str, Decision]) -> Mapping[str, Decision]:
+    """The decisions that PyTorch would not carry out by itself, or whose casts are to be shared."""
+    if plan.whole:
+        return {op: d for op, d in decisions.items() if d.rule is not CastRule.KEEP}
+    native = native_policy(plan.device_type)
+    theirs = native.ops if native else {}
+    fixed = {op for op, group in table(native.base).items() if group.only} if native else set()
+    return {
+        op: d
+        for op, d in decisions.items()
+        if not (op in fixed and d.level in (Level.BASE, Level.DEFAULT))
+        and (d.rule is not theirs.get(op, CastRule.KEEP) or (plan.share and d.rule in _CASTING))
+    }
+
+
+_CASTING = (CastRule.LOW, CastRule.FP32, CastRule.WIDEST)
+
+
+def _table(decisions: Mapping[str, Decision]) -> Table:
+    """Function objects -> what to do with their calls."""
+    table: dict[Any, Call] = dict(_openings())
+    for op, decision in decisions.items():
+        table.update(dict.fromkeys(_functions(op), rule_for(decision)))
+    return table
+
+
+@functools.lru_cache(maxsize=1)
+def _openings() -> Mapping[FunctionType, Call]:
+    """Every Python function of PyTorch that hides other ops -> the call that opens it."""
+    return {f: Opening(copy) for f in python_functions() if (copy := opened(f)) is not None}
+
+
+def _functions(op: str) -> Iterable[Any]:
+    """What is called when `op` is; a Python function only where no builtin does the work inside."""
+    if "::" in op:
+        return foreign_functions(op)
+    builtins = functions_by_op().get(op, ())
+    python = [f for f, name in python_functions().items() if name == op and (not builtins or f.__name__ in _THIN)]
+    return (*builtins, *python, *aten_functions(op))
+
+
+_THIN = frozenset({"cross_entropy", "group_norm", "layer_norm", "log_softmax", "rms_norm", "softmax"})
+"""Python functions that only hand their arguments to the builtin of the same op: cast outside, one hop is saved."""
