@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mixprec._policy import CastRule, Policy, difference
+from mixprec._policy import CastRule, Policy, difference, differs
 from mixprec._policy.base import table
 from mixprec._policy.names import KNOWN
 from mixprec._policy.spellings import TAKES_DTYPE
@@ -67,6 +67,15 @@ def test_what_an_old_release_does_not_list_differs():
     """On PyTorch 2.6 rms_norm runs in its input's dtype, so a policy that wants float32 has to say so there."""
     assert difference(Policy.uniform(), Policy.torch("cuda", version="2.6"))["rms_norm"] is CastRule.FP32
     assert "rms_norm" not in difference(Policy.uniform(), Policy.torch("cuda", version="2.12"))
+
+
+def test_what_a_module_rule_decides_can_differ_too():
+    """Inside a float32 module a matrix product differs from PyTorch's list and a logarithm does not."""
+    native = Policy.torch("cuda")
+    policy = native.with_module("head", "fp32")
+    assert differs(policy.explain("linear", "head"), native)
+    assert not differs(policy.explain("log", "head"), native)
+    assert not differs(policy.explain("linear", "body"), native)
 
 
 def test_module_rules_are_not_in_the_difference():

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mixprec._policy import CastRule, Decision, Level, Place, Policy, resolve, resolve_at
+from mixprec._policy import CastRule, Decision, Level, Place, Policy, module_rule, resolve, resolve_at
 
 LOW, FP32, KEEP, BANNED = CastRule.LOW, CastRule.FP32, CastRule.KEEP, CastRule.BANNED
 BASE = Policy.torch("cuda", version="2.13")
@@ -72,6 +72,15 @@ def test_a_module_called_from_elsewhere_is_inside_both():
     way = (Place("decoder"), Place("encoder.embed"))
     assert resolve_at(BASE.with_module("decoder", FP32), "linear", way).rule is FP32
     assert resolve_at(BASE.with_module("decoder", FP32).with_module("encoder", KEEP), "linear", way).rule is KEEP
+
+
+def test_the_whole_module_rule_is_told_apart_from_op_rules():
+    """`module_rule` is the closest rule about everything inside, whatever single ops are told there."""
+    policy = BASE.with_module("a", FP32).with_module("a.b", LOW).with_op("relu", KEEP, module="a.b")
+    assert module_rule(policy, (Place("a"),)) is FP32
+    assert module_rule(policy, (Place("a"), Place("a.b.c"))) is LOW
+    assert module_rule(policy, (Place("b"),)) is None
+    assert module_rule(policy, ()) is None
 
 
 @pytest.mark.parametrize(("module", "rule"), [(FP32, FP32), (KEEP, KEEP), (LOW, BANNED)])

@@ -7,26 +7,32 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mixprec._policy.base import table
+from mixprec._policy.resolve import Decision, Level, resolve
 from mixprec._policy.rule import CastRule
 
 if TYPE_CHECKING:
     from mixprec._policy.policy import Policy
 
-__all__ = ["difference"]
+__all__ = ["difference", "differs"]
 
 
 def difference(policy: Policy, native: Policy) -> Mapping[str, CastRule]:
     """Op -> the rule of `policy`, for the ops whose rule outside modules differs from that of `native`.
 
-    `native` is `Policy.torch(device, version=torch.__version__)`. Empty where they agree. An op that `native` lists
-    and `policy` does not appears as `KEEP`. Where the device has no 16-bit kernel for an op, only a rule that the
-    policy itself gives (not its base list) can differ from float32. Module rules are not in it: see
-    `policy.module_rules`.
+    `native` is `Policy.torch(device)`. Empty where they agree. An op that `native` lists and `policy` does not
+    appears as `KEEP`. Module rules are not in it: see `policy.module_rules`, and `differs` for what they decide.
     """
-    ours, theirs = policy.ops, native.ops
-    chosen = {rule.op for rule in policy.rules if rule.where is None}
-    fixed = {op for op, group in table(native.base).items() if group.only} - chosen
-    changed = {op: ours.get(op, CastRule.KEEP) for op in sorted(ours.keys() | theirs.keys())}
-    return MappingProxyType(
-        {op: rule for op, rule in changed.items() if op not in fixed and rule is not theirs.get(op, CastRule.KEEP)}
-    )
+    decisions = (resolve(policy, op) for op in sorted(policy.ops.keys() | native.ops.keys()))
+    return MappingProxyType({d.op: d.rule for d in decisions if differs(d, native)})
+
+
+def differs(decision: Decision, native: Policy) -> bool:
+    """Whether the list `native` would not by itself do what `decision` says.
+
+    Where the device has no 16-bit kernel for the op, a base list cannot lower it and so does not differ; a rule of
+    the policy's own is obeyed.
+    """
+    group = table(native.base).get(decision.op)
+    if group is not None and group.only and decision.level in (Level.BASE, Level.DEFAULT):
+        return False
+    return decision.rule is not native.ops.get(decision.op, CastRule.KEEP)

@@ -32,7 +32,7 @@ from mixprec._policy.text import line_of
 if TYPE_CHECKING:
     from mixprec._policy.policy import Policy
 
-__all__ = ["Decision", "Level", "resolve", "resolve_at"]
+__all__ = ["Decision", "Level", "module_rule", "resolve", "resolve_at"]
 
 
 class Level(str, enum.Enum):
@@ -91,6 +91,13 @@ def resolve_at(policy: Policy, op: str, places: Sequence[Place]) -> Decision:
     if rule.op is None and rule.rule is CastRule.LOW and own.rule is CastRule.BANNED:
         return own
     return _decided_by(rule, name, Level.MODULE if rule.op is None else Level.OP_IN_MODULE)
+
+
+def module_rule(policy: Policy, places: Sequence[Place]) -> CastRule | None:
+    """The whole-module rule in force inside `places`, outermost first; None where none is."""
+    whole = [rule for rule in policy.rules if rule.op is None]
+    here = max(_matches(whole, "", _enclosing(places)), default=None, key=lambda match: match[0])
+    return None if here is None else here[1].rule
 
 
 def _own(policy: Policy, op: str) -> Decision:

@@ -40,15 +40,22 @@ GROUPS = (
     ),
     Group(
         CastRule.FP32,
-        f"{cpu.LINALG} cholesky qr linalg_matrix_sqrth",
-        "no device's solver has 16-bit kernels, and inverses amplify rounding",
+        f"{cpu.LINALG} cholesky qr linalg_matrix_sqrth linalg_det linalg_slogdet logdet linalg_lu linalg_lu_factor"
+        " linalg_lu_solve linalg_ldl_factor linalg_ldl_solve linalg_solve_ex linalg_solve_triangular",
+        "no device's solver has 16-bit kernels, and inverses amplify rounding; PyTorch lists some of them, on CPU",
         _C,
     ),
     Group(
         CastRule.FP32,
-        f"polar view_as_complex stft {cpu.FFT}",
+        f"polar view_as_complex stft {cpu.FFT} fft_hfft2 fft_ihfft2 fft_hfftn fft_ihfftn",
         "complex numbers have no bfloat16 form, and half-precision transforms exist for powers of two only",
         "https://docs.pytorch.org/docs/stable/generated/torch.fft.fft.html",
+    ),
+    Group(
+        CastRule.FP32,
+        "linalg_matrix_exp",
+        "a long series of matrix products, each of which would round",
+        "https://docs.pytorch.org/docs/stable/generated/torch.linalg.matrix_exp.html",
     ),
     Group(
         CastRule.FP32,
