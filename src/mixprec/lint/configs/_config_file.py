@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -105,6 +105,17 @@ class ConfigFile:
             return ConfigFile(path, decode(Path(path).read_bytes()).text)
         except (OSError, UnreadableError):
             return None
+
+    def scripts(self) -> Iterator[tuple[str, str]]:
+        """Name and text of the scripts in the same folder, by name; those that cannot be read are left out."""
+        if self.beside:
+            yield from ((name, text) for name, text in sorted(self.beside.items()) if name.endswith(".py"))
+            return
+        for file in sorted(Path(self.path).parent.glob("*.py")):
+            try:
+                yield file.name, decode(file.read_bytes()).text
+            except (OSError, UnreadableError):
+                continue
 
     def location(self, node: Node) -> Location:
         """Where a value stands."""
