@@ -182,29 +182,43 @@ class StepReport:
     `on_device` holds 0-dim tensors and costs nothing. Every other attribute is a Python value: the first that is
     read copies all of them to the host at once (one sync) and keeps them.
 
-    `step` counts optimizer steps attempted, from 0. `known` are the values when they are already on the host.
+    `step` counts optimizer steps attempted, from 0. Where the numbers are on the host already they are given as
+    `known`, and `place` makes the tensors of `on_device` if somebody asks for them.
     """
 
-    __slots__ = ("_fetch", "_reason", "_values", "on_device", "step")
+    __slots__ = ("_fetch", "_on_device", "_place", "_reason", "_values", "step")
 
     def __init__(
         self,
-        on_device: StepValues[Any],
+        on_device: StepValues[Any] | None,
         fetch: Callable[[StepValues[Any]], StepValues[float]],
         *,
         step: int = 0,
         reason: StepReason | None = None,
+        known: StepValues[float] | None = None,
+        place: Callable[[StepValues[float]], StepValues[Any]] | None = None,
     ) -> None:
-        self.on_device = on_device
         self.step = step
+        self._on_device = on_device
         self._fetch = fetch
         self._reason = reason
-        self._values: StepValues[float] | None = None
+        self._values = known
+        self._place = place
+
+    @property
+    def on_device(self) -> StepValues[Any]:
+        """All numbers as 0-dim tensors; no host sync."""
+        if self._on_device is None:
+            assert self._place is not None
+            self._on_device = self._place(self.values)
+        return self._on_device
 
     def complete_(self, scale_after: Any) -> None:
-        """Adds the scale that `update` led to, a 0-dim tensor; the next read of a number fetches them again."""
-        self.on_device = dataclasses.replace(self.on_device, scale_after=scale_after)
-        self._values = None
+        """Adds the scale that `update` led to: a 0-dim tensor, or a number where the others are known numbers."""
+        if self._place is not None:
+            self._values, self._on_device = dataclasses.replace(self.values, scale_after=scale_after), None
+        else:
+            self._values, self._on_device = None, dataclasses.replace(self.on_device, scale_after=scale_after)
 
     @property
     def values(self) -> StepValues[float]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mixprec._gradients._plan import Plan
 from mixprec.errors import HalfGradientsError
 
 
@@ -18,15 +19,25 @@ class Gradients:
     """Tensors on this rank that share memory with the gradients, so writing to them writes to the gradients.
 
     `shares[i]` is the part of `tensors[i]`'s square sum that counts here: 1/n where n ranks hold the same values.
-    None means 1 for all.
+    None means 1 for all. `plan`, if given, holds for exactly these tensors.
     """
 
     tensors: list[Tensor]
     shares: list[float] | None = None
+    plan: Plan | None = None
+
+    def devices(self) -> set[torch.device]:
+        """Where they lie."""
+        return {self.plan.device} if self.plan is not None else {tensor.device for tensor in self.tensors}
+
+    def has_half(self) -> bool:
+        """Whether any is float16."""
+        dtypes = {self.plan.dtype} if self.plan is not None else {tensor.dtype for tensor in self.tensors}
+        return torch.float16 in dtypes
 
     def by_device(self) -> dict[torch.device, Gradients]:
         """The same gradients, by device. Cost: no kernels."""
-        devices = {tensor.device for tensor in self.tensors}
+        devices = self.devices()
         if len(devices) <= 1:
             return dict.fromkeys(devices, self)
         return {device: self._where([t.device == device for t in self.tensors]) for device in devices}
@@ -55,19 +66,33 @@ def collect(
     *,
     share: Callable[[Tensor, Tensor], float] | None = None,
     coalesce: bool = False,
+    plan: Plan | None = None,
 ) -> Gradients:
     """What the gradients of `params` hold on this rank; parameters without a gradient are passed over.
 
     `share` tells which part of a gradient's square sum counts on this rank; None means all of it. `coalesce` merges the
     duplicates of sparse gradients first, which replaces `.grad`: a norm needs it, since duplicates add up. Sparse
-    float16 gradients are always coalesced: adding up their duplicates is where they overflow.
+    float16 gradients are always coalesced: adding up their duplicates is where they overflow. `plan` is the plan for
+    `params`, if there is one.
 
     **Cost**: no kernels but for sparse gradients; about 0.3 µs of Python per parameter.
     """
+    if plan is not None and share is None:
+        grads = [grad for param in params if (grad := param.grad) is not None]
+        if len(grads) == len(plan.ids) and _as_planned(grads, plan):
+            return Gradients(grads, plan=plan)
     held = [(param, grad) for param in params if (grad := param.grad) is not None]
     tensors = [grad if _is_plain(grad) else _local(param, grad, coalesce) for param, grad in held]
     shares = None if share is None else [share(param, grad) for param, grad in held]
     return Gradients(tensors, shares)
+
+
+def _as_planned(grads: list[Tensor], plan: Plan) -> bool:
+    return (
+        set(map(type, grads)) == {Tensor}
+        and {grad.layout for grad in grads} == {torch.strided}
+        and {grad.dtype for grad in grads} == {plan.dtype}
+    )
 
 
 def _is_plain(grad: Tensor) -> bool:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from mixprec._gradients._collect import Gradients
 from mixprec._gradients._norm import wide
+from mixprec._gradients._place import moved
 
 
 def reciprocal(scale: Tensor) -> Tensor:
@@ -24,8 +25,8 @@ def multiply_(gradients: Gradients, multiplier: Tensor, found_inf: Tensor) -> di
     flags: dict[torch.device, Tensor] = {}
     with torch.no_grad():
         for device, part in gradients.by_device().items():
-            flags[device] = found_inf.to(device, non_blocking=True, copy=True)
-            factor = multiplier.to(device, non_blocking=True)
+            flags[device] = found_inf.clone() if found_inf.device == device else moved(found_inf, device)
+            factor = moved(multiplier, device)
             for alike in _by_dtype(part.tensors):
                 torch._amp_foreach_non_finite_check_and_unscale_(alike, flags[device], factor)
     return flags

@@ -14,19 +14,18 @@ import torch
 from torch import Tensor
 
 from mixprec._gradients._collect import Gradients
+from mixprec._gradients._place import host_number, moved
+from mixprec._gradients._plan import FEW, SMALL, Plan
 
 ROW = 4096
 """Elements that are added up in float32 before float64 takes over."""
-
-SMALL = 32768
-"""Below this many elements, copying tensors into one costs less than a kernel for each."""
 
 PIECE = 1 << 22
 """Elements of a 16-bit tensor that are converted to float32 at a time: 16 MiB of memory."""
 
 _NARROW = (torch.float16, torch.bfloat16)
 
-_Total: TypeAlias = Callable[[Sequence[Tensor]], Tensor]
+_Total: TypeAlias = "Callable[[Sequence[Tensor], Plan | None], Tensor]"
 
 
 def wide(device: torch.device) -> torch.dtype:
@@ -35,12 +34,23 @@ def wide(device: torch.device) -> torch.dtype:
 
 
 def square_sum(gradients: Gradients, device: torch.device) -> Tensor:
-    """Sum of squares of all elements, 0-dim float64 on `device`, in one read; inf if a float32 row overflows.
+    """Sum of squares of all elements, 0-dim on `device`, in one read; inf if float32 overflows in one of its rows.
 
     **Cost**: one read of the gradients at memory speed; 2 kernels per tensor of 32768 elements or more, the smaller
     ones together. No host sync.
     """
     return _by_share(gradients, device, _row_square_sum)
+
+
+def host_square_sum(gradients: Gradients) -> float:
+    """`square_sum` as a Python float, for gradients whose memory the host reads."""
+    if gradients.shares is not None or gradients.plan is None:
+        return host_number(square_sum(gradients, gradients.tensors[0].device))
+    rows = _row_norms(gradients.tensors, gradients.plan)
+    if len(rows) > 4 or any(norm.ndim for norm in rows):
+        return host_number(_square_sum_of_norms(rows))
+    norms = [host_number(norm) for norm in rows]
+    return sum(norm * norm for norm in norms)
 
 
 def wide_square_sum(gradients: Gradients, device: torch.device) -> Tensor:
@@ -50,12 +60,6 @@ def wide_square_sum(gradients: Gradients, device: torch.device) -> Tensor:
     times as slow as `square_sum`.
     """
     return _by_share(gradients, device, _foreach_square_sum)
-
-
-def host_number(tensor: Tensor) -> float:
-    """A 0-dim tensor as a Python float: a memory read where it lies on the host, a sync elsewhere."""
-    value: float = tensor.tolist()  # type: ignore[assignment] # a 0-dim tensor's list is its number
-    return value
 
 
 def look_again(gradients: Gradients) -> tuple[bool, float]:
@@ -81,35 +85,24 @@ def _range(tensor: Tensor) -> list[float]:
 
 
 def _by_share(gradients: Gradients, device: torch.device, total: _Total) -> Tensor:
-    if not gradients.tensors:
+    parts = [moved(_weighted(part, total), device) for part in gradients.by_device().values() if part.tensors]
+    if not parts:
         return torch.zeros((), dtype=wide(device), device=device)
-    parts = [
-        _weighted(part, total).to(device, non_blocking=True) for part in gradients.by_device().values() if part.tensors
-    ]
     return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
 
 
 def _weighted(gradients: Gradients, total: _Total) -> Tensor:
     if gradients.shares is None:
-        return total(gradients.tensors)
+        return total(gradients.tensors, gradients.plan)
     kinds: dict[float, list[Tensor]] = {}
     for tensor, share in zip(gradients.tensors, gradients.shares, strict=True):
         kinds.setdefault(share, []).append(tensor)
-    parts = [total(tensors) if share == 1.0 else total(tensors) * share for share, tensors in kinds.items()]
+    parts = [total(t, None) if share == 1.0 else total(t, None) * share for share, t in kinds.items()]
     return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
 
 
-def _row_square_sum(tensors: Sequence[Tensor]) -> Tensor:
-    small: dict[torch.dtype, list[Tensor]] = {}
-    rows: list[Tensor] = []
-    for tensor in tensors:
-        if tensor.numel() < SMALL:
-            small.setdefault(tensor.dtype, []).append(tensor)
-        else:
-            _add_row_norms(rows, tensor)
-    for alike in small.values():
-        _add_row_norms(rows, torch._C._nn.flatten_dense_tensors(alike) if len(alike) > 1 else alike[0])
-    return _square_sum_of_norms(rows)
+def _row_square_sum(tensors: Sequence[Tensor], plan: Plan | None) -> Tensor:
+    return _square_sum_of_norms(_row_norms(tensors, plan))
 
 
 def _square_sum_of_norms(rows: list[Tensor]) -> Tensor:
@@ -118,25 +111,51 @@ def _square_sum_of_norms(rows: list[Tensor]) -> Tensor:
     return torch.dot(norms, norms)
 
 
+def _row_norms(tensors: Sequence[Tensor], plan: Plan | None) -> list[Tensor]:
+    """Norms of pieces of `tensors` that are short enough for float32 to add up exactly enough."""
+    rows: list[Tensor] = []
+    for tensor in (t for t in tensors if t.numel() >= SMALL) if plan is None else (tensors[i] for i in plan.large):
+        _add_row_norms(rows, tensor)
+    for alike in _small(tensors) if plan is None else ([tensors[i] for i in places] for places in plan.small):
+        _add_row_norms(rows, _joined(alike))
+    return rows
+
+
+def _small(tensors: Sequence[Tensor]) -> Iterable[list[Tensor]]:
+    kinds: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in tensors:
+        if tensor.numel() < SMALL:
+            kinds.setdefault(tensor.dtype, []).append(tensor)
+    return kinds.values()
+
+
+def _joined(alike: list[Tensor]) -> Tensor:
+    """All elements in one tensor."""
+    if len(alike) == 1:
+        return alike[0]
+    if len(alike) <= FEW or alike[0].ndim == 0 or any(t.shape[1:] != alike[0].shape[1:] for t in alike):
+        flat: Tensor = torch._C._nn.flatten_dense_tensors(alike)
+        return flat
+    return torch.cat(alike)
+
+
 def _add_row_norms(rows: list[Tensor], tensor: Tensor) -> None:
     if tensor.dtype in _NARROW:
         for piece in torch.split(tensor.reshape(-1), PIECE):
             _add_row_norms(rows, piece.float())
-        return
-    if tensor.numel() <= ROW:
+    elif tensor.numel() <= SMALL:
         rows.append(torch.linalg.vector_norm(tensor))
-        return
-    if not tensor.is_contiguous():
+    elif not tensor.is_contiguous():
         rows.append(torch.linalg.vector_norm(tensor, dim=-1))
-        return
-    flat = tensor.view(-1)
-    whole = flat.numel() // ROW * ROW
-    rows.append(torch.linalg.vector_norm(flat[:whole].view(-1, ROW), dim=1))
-    if whole < flat.numel():
-        rows.append(torch.linalg.vector_norm(flat[whole:]))
+    else:
+        flat = tensor.view(-1)
+        whole = flat.numel() // ROW * ROW
+        rows.append(torch.linalg.vector_norm(flat[:whole].view(-1, ROW), dim=1))
+        if whole < flat.numel():
+            rows.append(torch.linalg.vector_norm(flat[whole:]))
 
 
-def _foreach_square_sum(tensors: Sequence[Tensor]) -> Tensor:
+def _foreach_square_sum(tensors: Sequence[Tensor], plan: Plan | None) -> Tensor:
     kinds: dict[torch.dtype, list[Tensor]] = {}
     for tensor in tensors:
         kinds.setdefault(tensor.dtype, []).append(tensor)

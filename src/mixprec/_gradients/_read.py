@@ -18,7 +18,8 @@ from torch import Tensor
 
 from mixprec._agreement import Agreement
 from mixprec._gradients._collect import Gradients
-from mixprec._gradients._norm import amax, host_number, look_again, square_sum, wide, wide_square_sum
+from mixprec._gradients._norm import amax, host_square_sum, look_again, wide, wide_square_sum
+from mixprec._gradients._place import host_number, moved
 
 CLIP_EPSILON = 1e-6
 """What `torch.nn.utils.clip_grad_norm_` adds to the norm before it divides; kept, so that both clip alike."""
@@ -85,7 +86,7 @@ class HostReader(Reader):
     def read(self, gradients: Gradients, scale: Tensor | None, device: torch.device) -> Reading:
         if not gradients.tensors:
             return Reading(0.0, 0.0)
-        finite, total = True, host_number(square_sum(gradients, gradients.tensors[0].device))
+        finite, total = True, host_square_sum(gradients)
         if not math.isfinite(total):
             finite, total = look_again(gradients)
         if finite and scale is not None:
@@ -203,15 +204,15 @@ class WaitlessReader(Reader):
 
     def tensor(self, number: Any, device: torch.device) -> Tensor:
         if isinstance(number, Tensor):
-            return number.to(device=device, dtype=torch.float32, non_blocking=True)
+            return moved(number, device).to(torch.float32)
         return torch.full((), number, dtype=torch.float32, device=device)
 
 
 def _added(pairs: list[tuple[Tensor, Tensor]], device: torch.device) -> tuple[Tensor, Tensor]:
     if len(pairs) == 1:
         return pairs[0]
-    found = torch.stack([found.to(device) for found, _ in pairs]).amax()
-    return found, torch.stack([total.to(device) for _, total in pairs]).sum()
+    found = torch.stack([moved(found, device) for found, _ in pairs]).amax()
+    return found, torch.stack([moved(total, device) for _, total in pairs]).sum()
 
 
 def _extremes_finite(gradients: Gradients, scale: Tensor | None, device: torch.device) -> Tensor:
@@ -221,8 +222,8 @@ def _extremes_finite(gradients: Gradients, scale: Tensor | None, device: torch.d
         if tensor.numel():
             low, high = torch.aminmax(tensor)
             largest = torch.maximum(low.abs(), high).to(wide(tensor.device))
-            quotient = largest if scale is None else largest / scale.to(tensor.device)
-            finite.append(torch.isfinite(quotient.to(tensor.dtype)).to(device))
+            quotient = largest if scale is None else largest / moved(scale, tensor.device)
+            finite.append(moved(torch.isfinite(quotient.to(tensor.dtype)), device))
     return torch.stack(finite).all()
 
 

@@ -39,6 +39,17 @@ def _takes_scaler(step: Callable[..., Any]) -> bool:
     return "grad_scaler" in inspect.signature(step).parameters
 
 
+_ZERO_STATE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad)
+
+
+def takes_no_flag(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether `optimizer` is one of torch's, which take a `found_inf` of None to mean that nothing was found.
+
+    It saves them correcting the step count of every parameter. Others may expect a tensor, as the contract says.
+    """
+    return type(optimizer) in (*_ZERO_STATE, torch.optim.SGD)
+
+
 class SafeSkips:
     """Which fused optimizers may be told to skip a step: not those that would leave state of theirs uninitialised.
 
@@ -56,7 +67,7 @@ class SafeSkips:
     def may_skip(self, optimizer: torch.optim.Optimizer, params: list[Tensor]) -> bool:
         """Whether a skip inside `optimizer.step()` is harmless. Cost: Python only; nothing for Adam and Adagrad."""
         kind = type(optimizer)
-        if kind in (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad):
+        if kind in _ZERO_STATE:
             return True
         if kind is torch.optim.SGD and not any(group["momentum"] for group in optimizer.param_groups):
             return True
@@ -67,6 +78,8 @@ class SafeSkips:
 
     def stepped(self, optimizer: torch.optim.Optimizer, params: list[Tensor]) -> None:
         """To be called after a step of `optimizer` that was applied for certain."""
+        if type(optimizer) in _ZERO_STATE:
+            return
         if self._state.get(optimizer) != id(optimizer.state):
             self._state[optimizer] = id(optimizer.state)
             self._stepped[optimizer] = set()

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.amp.grad_scaler import OptState, _refresh_per_optimizer_state
 
 from mixprec._agreement import Agreements, Grouping, OnDisagreement, settle
-from mixprec._gradients import collect, multiply_, parameters, reciprocal, refuse_half
+from mixprec._gradients import Clipping, Plans, collect, multiply_, parameters, reciprocal, refuse_half
 from mixprec._loss_scale import Rules, State, initial
 from mixprec._scaler._contract import Contract, SafeSkips, contract_of
 from mixprec._scaler._held import HeldScale, check_max_norm
@@ -85,6 +85,8 @@ class GradScaler(HeldScale):
         self._reports = Reports()
         self._safe_skips = SafeSkips()
         self._agreements = Agreements(self._process_group)
+        self._plans = Plans()
+        self._one = torch.ones(())
 
     # scale ---------------------------------------------------------------------------------------------------------
 
@@ -221,7 +223,7 @@ class GradScaler(HeldScale):
         results = iter(deliver(taking, outcome, self._safe_skips, args, kwargs))
         for turn in turns:
             reason = None if turn in taking else StepReason.NO_GRADIENTS
-            self._finish(turn.optimizer, outcome.found_inf, outcome, reason)
+            self._finish(turn.optimizer, outcome.reading.found_inf, outcome.clipping, reason)
         return [next(results) if turn in taking else None for turn in turns]
 
     def _judge(self, turns: list[Turn], max_norm: float | None) -> Outcome:
@@ -232,14 +234,14 @@ class GradScaler(HeldScale):
         scale, _ = self._check_scale_growth_tracker("step")
         agreement = self._agreements.of([turn.optimizer for turn in turns])
         for turn in turns:
-            turn.collect(agreement, keep_half=self._keeps_half)
+            turn.collect(agreement, self._plans, keep_half=self._keeps_half)
         heard = agreement.size > 1 or any(turn.counts for turn in turns)
         if not heard and not (len(turns) == 1 and turns[0].contract is Contract.FUSED):
             raise AssertionError("No inf checks were recorded for this optimizer.")
         below_one = self._current_rules().min_scale < 1.0
         outcome = resolve(turns, agreement, scale.device, max_norm, below_one=below_one)
         for turn in turns:
-            noted = {scale.device: outcome.found_inf} if heard else {}
+            noted = {scale.device: outcome.flag} if heard else {}
             self._per_optimizer_states[id(turn.optimizer)]["found_inf_per_device"] = noted
         return outcome
 
@@ -264,13 +266,13 @@ class GradScaler(HeldScale):
     def _finish(
         self,
         optimizer: torch.optim.Optimizer,
-        found_inf: Tensor,
-        outcome: Outcome | None = None,
+        found_inf: Tensor | float,
+        clipping: Clipping | None = None,
         reason: StepReason | None = None,
     ) -> None:
         scale, _ = self._check_scale_growth_tracker("step")
         self._per_optimizer_states[id(optimizer)]["stage"] = OptState.STEPPED
-        self._reports.add(optimizer, found_inf, scale, outcome, reason)
+        self._reports.add(optimizer, found_inf, scale, clipping, reason)
 
     def _take_unscaled(
         self, turns: list[Turn], max_norm: float | None, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -284,14 +286,14 @@ class GradScaler(HeldScale):
             agreement = self._agreements.of([turn.optimizer for turn in turns])
             for turn in turns:
                 _refuse_scaler_contract(turn, max_norm)
-                turn.collect(agreement, keep_half=True)
+                turn.collect(agreement, self._plans, keep_half=True)
             device = next((t.device for turn in turns for t in turn.gradients.tensors), torch.device("cpu"))
             outcome = resolve(turns, agreement, device, max_norm, below_one=False)
             results = deliver(turns, outcome, self._safe_skips, args, kwargs)
-        one = torch.ones(()) if outcome is None else torch.ones_like(outcome.found_inf)
+        found, clipping = (0.0, None) if outcome is None else (outcome.reading.found_inf, outcome.clipping)
         for turn in turns:
-            self._reports.add(turn.optimizer, torch.zeros_like(one), one, outcome, StepReason.APPLIED)
-        self._reports.close(one)
+            self._reports.add(turn.optimizer, found, self._one, clipping, StepReason.APPLIED)
+        self._reports.close(self._one)
         return results
 
     def report(self, optimizer: torch.optim.Optimizer) -> StepReport:
@@ -353,7 +355,7 @@ class GradScaler(HeldScale):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        for name in ("_reports", "_safe_skips", "_agreements"):
+        for name in ("_reports", "_safe_skips", "_agreements", "_plans", "_one"):
             state.pop(name, None)
         return state
 

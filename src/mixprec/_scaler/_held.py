@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixprec._loss_scale import Rules, State, floor_error
+from mixprec._gradients import host_number, on_host
+from mixprec._loss_scale import Rules, State, advance, floor_error
 from mixprec._scale_tensors import ScaleTensors, advance_, bound_
 from mixprec._scaler._settings import checked_scale, read_state_dict, state_dict
 from mixprec.errors import InvalidValueError
@@ -52,16 +53,13 @@ class HeldScale(torch.amp.GradScaler):
         self._init_floor_overflows = state.floor_overflows
         self._look_again_after(state.floor_overflows)
         if self._scale is not None:
-            tensors = self._tensors()
-            tensors.scale.fill_(state.scale)
-            tensors.clean_steps.fill_(state.clean_steps)
-            tensors.allowance.fill_(state.allowance)
-            tensors.floor_overflows.fill_(state.floor_overflows)
+            _write(self._tensors(), None, state)
 
     def _state(self) -> State:
         """The current state. Cost: 1 host sync once the tensors exist."""
         if self._scale is not None:
-            return self._tensors().read()
+            tensors = self._tensors()
+            return _read(tensors) if on_host(tensors.scale) else tensors.read()
         return State(self._init_scale, self._init_growth_tracker, self._init_allowance, self._init_floor_overflows)
 
     def _lazy_init_scale_growth_tracker(self, dev: torch.device) -> None:
@@ -87,9 +85,19 @@ class HeldScale(torch.amp.GradScaler):
     def _advance(self, found_inf: Tensor) -> None:
         """Moves the scale past a step. Raises: LossScaleFloorError. Cost: small kernels; see `_look_at_floor`."""
         rules = self._current_rules()
-        advance_(rules, self._tensors(), found_inf)
+        tensors = self._tensors()
+        if on_host(tensors.scale) and on_host(found_inf):
+            self._advance_on_host(rules, tensors, host_number(found_inf) != 0.0)
+            return
+        advance_(rules, tensors, found_inf)
         if rules.floor_patience is not None:
             self._look_at_floor(rules)
+
+    def _advance_on_host(self, rules: Rules, tensors: ScaleTensors, found_inf: bool) -> None:
+        """The specification itself, where its numbers are in reach; only what changes is written."""
+        before = _read(tensors)
+        after, _ = advance(rules, before, found_inf)
+        _write(tensors, before, after)
 
     def _look_at_floor(self, rules: Rules) -> None:
         """Raises if the scale has sat at its floor for too long.
@@ -178,6 +186,23 @@ class HeldScale(torch.amp.GradScaler):
             state["_init_allowance"], state["_init_floor_overflows"] = held.allowance, held.floor_overflows
             state["_allowance"] = state["_floor_overflows"] = None
         return state
+
+
+_FIELDS = ("scale", "clean_steps", "allowance", "floor_overflows")
+
+
+def _read(tensors: ScaleTensors) -> State:
+    """The state of tensors in the host's memory."""
+    numbers = (host_number(getattr(tensors, name)) for name in _FIELDS)
+    return State(next(numbers), *(int(number) for number in numbers))
+
+
+def _write(tensors: ScaleTensors, before: State | None, after: State) -> None:
+    """Writes what differs between two states; all of `after` if `before` is not known."""
+    for name in _FIELDS:
+        value = getattr(after, name)
+        if before is None or value != getattr(before, name):
+            getattr(tensors, name).fill_(value)
 
 
 def check_max_norm(max_norm: float | None) -> None:

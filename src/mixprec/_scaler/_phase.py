@@ -13,15 +13,17 @@ from mixprec._agreement import Agreement
 from mixprec._gradients import (
     Clipping,
     Gradients,
+    Plans,
     Reader,
     Reading,
     collect,
+    moved,
     multiply_,
     parameters,
     reader_for,
     refuse_half,
 )
-from mixprec._scaler._contract import Contract, SafeSkips
+from mixprec._scaler._contract import Contract, SafeSkips, takes_no_flag
 
 
 @dataclass(eq=False)
@@ -39,13 +41,15 @@ class Turn:
     params: list[Tensor] = field(default_factory=list)
     gradients: Gradients = field(default_factory=lambda: Gradients([]))
 
-    def collect(self, agreement: Agreement, *, keep_half: bool) -> None:
+    def collect(self, agreement: Agreement, plans: Plans, *, keep_half: bool) -> None:
         """Looks up the gradients. Raises: HalfGradientsError where they would be unscaled in float16."""
         self.params = parameters(self.optimizer)
-        if self.contract is not Contract.FUSED and self.scale is not None and not keep_half:
-            refuse_half(self.optimizer)
         share = None if agreement.size == 1 else agreement.share
-        self.gradients = collect(self.params, share=share, coalesce=True)
+        plan = plans.of(self.optimizer, self.params)
+        self.gradients = collect(self.params, share=share, coalesce=True, plan=plan)
+        multiplied_here = self.contract is not Contract.FUSED and self.scale is not None
+        if multiplied_here and not keep_half and self.gradients.has_half():
+            refuse_half(self.optimizer)
 
     @property
     def counts(self) -> bool:
@@ -55,7 +59,7 @@ class Turn:
 
 @dataclass
 class Outcome:
-    """What the gradients of a step amount to, agreed by all ranks; `found_inf` is also a tensor for the device.
+    """What the gradients of a step amount to, agreed by all ranks; `flag` is found_inf as a tensor for the device.
 
     `clipping` is None where the gradients did not have to be read.
     """
@@ -63,7 +67,7 @@ class Outcome:
     reader: Reader
     reading: Reading
     clipping: Clipping | None
-    found_inf: Tensor
+    flag: Tensor
     _found: bool | None = None
 
     @property
@@ -88,7 +92,7 @@ def resolve(
     **Cost**: one read of the gradients; one collective of 16 bytes where ranks have to agree; no host sync on
     accelerators.
     """
-    devices = {device, *(tensor.device for turn in turns for tensor in turn.gradients.tensors)}
+    devices = {device}.union(*(turn.gradients.devices() for turn in turns))
     reader = reader_for(devices, below_one=below_one)
     if max_norm is None and all(turn.scale is None for turn in turns):
         flag = largest([flag for turn in turns for flag in turn.flags], device)
@@ -108,10 +112,10 @@ def _read(reader: Reader, turn: Turn, device: torch.device, joint: bool) -> Read
 
 def largest(flags: Iterable[Tensor], device: torch.device) -> Tensor:
     """The largest of `flags` on `device`, 0 if there is none. The result is not written to by anyone."""
-    moved = [flag.to(device, non_blocking=True).reshape(()) for flag in flags]
-    if not moved:
+    here = [moved(flag, device).reshape(()) for flag in flags]
+    if not here:
         return torch.zeros((), dtype=torch.float32, device=device)
-    return moved[0] if len(moved) == 1 else torch.stack(moved).amax()
+    return here[0] if len(here) == 1 else torch.stack(here).amax()
 
 
 def deliver(
@@ -132,7 +136,7 @@ def _multiply(turn: Turn, outcome: Outcome) -> None:
     """Unscales and clips the gradients in place."""
     multiplier = outcome.reader.multiplier(turn.scale, outcome.coefficient)
     if multiplier is not None:
-        multiply_(turn.gradients, multiplier, torch.zeros_like(outcome.found_inf))
+        multiply_(turn.gradients, multiplier, torch.zeros_like(outcome.flag))
     turn.scale = None
 
 
@@ -140,11 +144,15 @@ def _step(turn: Turn, outcome: Outcome, skips: SafeSkips, args: tuple[Any, ...],
     if turn.contract is Contract.PLAIN:
         return None if outcome.found() else turn.optimizer.step(*args, **kwargs)
     divide_by = _divisor(turn, outcome)
+    if isinstance(outcome.reading.found_inf, float) and not outcome.found() and takes_no_flag(turn.optimizer):
+        result = fused_step(turn.optimizer, divide_by, None, args, kwargs)
+        skips.stepped(turn.optimizer, turn.params)
+        return result
     if skips.may_skip(turn.optimizer, turn.params):
-        return fused_step(turn.optimizer, divide_by, outcome.found_inf, args, kwargs)
+        return fused_step(turn.optimizer, divide_by, outcome.flag, args, kwargs)
     if outcome.found():
         return None
-    result = fused_step(turn.optimizer, divide_by, outcome.found_inf, args, kwargs)
+    result = fused_step(turn.optimizer, divide_by, outcome.flag, args, kwargs)
     skips.stepped(turn.optimizer, turn.params)
     return result
 
@@ -157,12 +165,12 @@ def _divisor(turn: Turn, outcome: Outcome) -> Tensor | None:
     elif coefficient is None or (isinstance(coefficient, float) and coefficient == 1.0):
         return preset
     else:
-        scale = outcome.reader.divisor(torch.ones_like(outcome.found_inf), coefficient)
+        scale = outcome.reader.divisor(torch.ones_like(outcome.flag), coefficient)
     return scale if preset is None else scale * preset
 
 
 def fused_step(
-    optimizer: Any, divide_by: Tensor | None, found_inf: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    optimizer: Any, divide_by: Tensor | None, found_inf: Tensor | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Steps a fused optimizer with the attributes of its contract set, which are gone afterwards whatever happens."""
     optimizer.grad_scale = divide_by

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixprec._scaler._phase import Outcome
+from mixprec._gradients import Clipping, host_number, moved, on_host
 from mixprec.errors import InvalidValueError
 from mixprec.records import StepReason, StepReport, StepValues
 
@@ -21,31 +21,42 @@ class Reports:
 
     def __init__(self) -> None:
         self._last: weakref.WeakKeyDictionary[torch.optim.Optimizer, StepReport] = weakref.WeakKeyDictionary()
-        self._open: list[StepReport] = []
+        self._open: list[tuple[StepReport, bool]] = []
         self._snapshot: Tensor | None = None
         self._seen = (0, 0)
 
     def add(
         self,
         optimizer: torch.optim.Optimizer,
-        found_inf: Tensor,
+        found_inf: Tensor | float,
         scale: Tensor,
-        outcome: Outcome | None = None,
+        clipping: Clipping | None = None,
         reason: StepReason | None = None,
-    ) -> StepReport:
-        """Files the report of a step that was just taken or skipped. Cost: at most 3 small kernels, no host sync."""
-        values = StepValues(found_inf, self._before(scale), None, *_clipping(outcome, scale.device))
-        step = self._last[optimizer].step + 1 if optimizer in self._last else 0
-        report = StepReport(values, _fetch, step=step, reason=reason)
+    ) -> None:
+        """Files the report of a step that was just taken or skipped.
+
+        **Cost**: Python only where the numbers are on the host; else at most 3 small kernels. No host sync.
+        """
+        norm, coefficient = (None, None) if clipping is None else (clipping.norm, clipping.coefficient)
+        last = self._last.get(optimizer)
+        step = 0 if last is None else last.step + 1
+        if isinstance(found_inf, Tensor) and on_host(found_inf):
+            found_inf = min(host_number(found_inf), 1.0)
+        on_the_host = isinstance(found_inf, float) and on_host(scale)
+        if on_the_host:
+            known = StepValues(float(found_inf), host_number(scale), None, norm, coefficient)
+            report = StepReport(None, _fetch, step=step, reason=reason, known=known, place=_place)
+        else:
+            values = (found_inf, self._before(scale), None, norm, coefficient)
+            tensors = StepValues(*(_tensor(value, scale.device) for value in values))
+            report = StepReport(tensors, _fetch, step=step, reason=reason)
         self._last[optimizer] = report
-        self._open.append(report)
-        return report
+        self._open.append((report, on_the_host))
 
     def close(self, scale: Tensor) -> None:
-        """Tells the open reports the scale after `update`. Cost: 1 small kernel."""
-        self._snapshot, self._seen = scale.clone(), (id(scale), scale._version)
-        for report in self._open:
-            report.complete_(self._snapshot)
+        """Tells the open reports the scale after `update`. Cost: 1 small kernel on accelerators."""
+        for report, known in self._open:
+            report.complete_(host_number(scale) if known else self._before(scale))
         self._open.clear()
 
     def last(self, optimizer: torch.optim.Optimizer) -> StepReport:
@@ -58,18 +69,23 @@ class Reports:
         return report
 
     def _before(self, scale: Tensor) -> Tensor:
-        """A copy of `scale` as it is now: the one made at the last update, unless it was changed since."""
+        """A copy of `scale` as it is now, made once as long as nobody writes to it."""
         if self._snapshot is None or self._seen != (id(scale), scale._version):
             self._snapshot, self._seen = scale.clone(), (id(scale), scale._version)
         return self._snapshot
 
 
-def _clipping(outcome: Outcome | None, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
-    if outcome is None or outcome.clipping is None:
-        return None, None
-    norm, coefficient = outcome.clipping.norm, outcome.clipping.coefficient
-    tensor = outcome.reader.tensor
-    return tensor(norm, device), None if coefficient is None else tensor(coefficient, device)
+def _tensor(value: Any, device: torch.device) -> Tensor | None:
+    if value is None:
+        return None
+    if isinstance(value, Tensor):
+        return moved(value, device).to(torch.float32)
+    return torch.full((), value, dtype=torch.float32, device=device)
+
+
+def _place(values: StepValues[float]) -> StepValues[Any]:
+    """Numbers of the host as tensors on the host."""
+    return StepValues(*(_tensor(getattr(values, name), torch.device("cpu")) for name in _NAMES))
 
 
 def _fetch(values: StepValues[Any]) -> StepValues[float]:
