@@ -14,12 +14,14 @@ import types
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from mixprec import presets
-from mixprec._loss_scale import Refill, Rules, advance, initial
+from mixprec._loss_scale import Refill, Rules, State, advance, initial
+from mixprec._scale_layouts import detect, from_layout, to_layout
 from mixprec.errors import LossScaleFloorError
 
 with warnings.catch_warnings():
@@ -132,3 +134,51 @@ def test_rows_have_the_defaults_of_the_configuration() -> None:
         zero.growth_interval,
         zero.min_scale,
     )
+
+
+def test_zero_scaler_goes_on_from_a_converted_checkpoint() -> None:
+    """A scaler's attributes, read mid-run, are its rules and state; written into a fresh one, they go on as it did."""
+    for seed in range(20):
+        draw = random.Random(seed)
+        rules = replace(presets.DEEPSPEED_ZERO.rules, growth_interval=3, hysteresis=draw.choice([1, 2, 3]))
+        scaler = loss_scaler.CreateLossScaler(torch.half, 0, True, arguments(rules))
+        for _ in range(draw.randrange(40)):
+            scaler.update_scale(draw.random() < 0.2)
+        checkpoint = from_layout("deepspeed-zero", vars(scaler))
+        conversion = to_layout("deepspeed-zero", checkpoint)
+        assert (checkpoint.rules, conversion.losses) == (rules, ())
+
+        fresh = loss_scaler.CreateLossScaler(torch.half, 0, True, arguments(presets.DEEPSPEED_ZERO.rules))
+        for key, value in conversion.mapping.items():
+            assert hasattr(fresh, key)
+            setattr(fresh, key, value)
+        assert_equal_scales_from(rules, checkpoint.state, fresh, [draw.random() < 0.2 for _ in range(40)])
+
+
+def assert_equal_scales_from(rules: Rules, state: State, scaler: Any, stream: list[bool]) -> None:
+    for found_inf in stream:
+        state, _ = advance(rules, state, found_inf)
+        scaler.update_scale(found_inf)
+        assert scaler.cur_scale == state.scale
+
+
+@pytest.mark.parametrize("kind", [FP16_Optimizer, FP16_UnfusedOptimizer])
+def test_fp16_optimizers_save_the_layouts_entries(kind: type) -> None:
+    """What `state_dict` of either optimizer saves about the scale is read, and written back equal."""
+    config = loss_scaler.LossScaleConfig(torch.float16, True, 0, arguments(presets.DEEPSPEED_FP16.rules))
+    optimizer = types.SimpleNamespace(
+        loss_scale_config=config,
+        verbose=False,
+        optimizer=torch.optim.SGD([torch.ones(1)]),
+        fp32_groups_flat=[],
+        fp32_groups=[],
+        clip_grad=0.0,
+    )
+    for found_inf in (False, True, False, False):
+        kind._update_scale(optimizer, found_inf)
+    saved = kind.state_dict(optimizer)
+    assert detect(saved) == "deepspeed-fp16"
+    checkpoint = from_layout("deepspeed-fp16", saved)
+    assert (checkpoint.state, checkpoint.steps) == (State(2.0**15, 2), 4)
+    written = to_layout("deepspeed-fp16", checkpoint).mapping
+    assert written == {key: saved[key] for key in written}
