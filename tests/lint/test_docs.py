@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from click.testing import CliRunner
 
 from mixprec.cli import main
 from mixprec.lint._config import KEYS, parse_config, tomllib
@@ -64,8 +66,18 @@ def test_every_option_is_described() -> None:
     command = main.get_command(None, "lint")  # type: ignore[arg-type]
     assert command is not None
     taken = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
-    described = set(re.findall(r"(--[a-z][a-z-]+)", MANUAL.split("## Options")[1].split("## Configuration")[0]))
+    described = set(re.findall(r"(--[a-z][a-z-]+)", MANUAL.split("## Options")[1].split("## JSON")[0]))
     assert described == taken - {"--help"}
+
+
+def test_the_json_example_is_what_is_written(tmp_path: Path) -> None:
+    """A clean file gives the very document of the example."""
+    block = re.search(r"```json\n(.*?)```", MANUAL, re.DOTALL)
+    assert block is not None
+    file = tmp_path / "a.py"
+    file.write_text("x = 1\n")
+    result = CliRunner().invoke(main, ["lint", "--format", "json", str(file)])
+    assert list(json.loads(result.output).items()) == list(json.loads(block[1]).items())
 
 
 def test_the_configuration_example_is_accepted(tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ def _document(raw: str) -> NotebookDocument:
     [
         ("%matplotlib inline\nx = 1", "pass\nx = 1"),
         ("!pip install torch\nx = 1", "pass\nx = 1"),
-        ("if x:\n    !ls\n    %time f()", "if x:\n    pass\n    pass"),
+        ("if x:\n    !ls\n    %time f()", "if x:\n    pass\n    pass; f()"),
+        ("%timeit  g(1)\n%timeit -n 3 f()", "pass;    g(1)\npass"),
         ("files = !ls\nt = %timeit -o f()", "files = None\nt = None"),
         ("torch.amp?\n?torch\nf??", "pass\npass\npass"),
         ("%%time\nx = 1", "\nx = 1"),

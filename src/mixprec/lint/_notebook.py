@@ -23,6 +23,7 @@ PYTHON_CELL_MAGICS = frozenset({"capture", "prun", "time", "timeit"})
 """Cell magics whose body is Python that runs in this process."""
 
 _MAGIC = re.compile(r"(?P<indent>[ \t]*)(?:%|!|\?)")
+_TIMED = re.compile(r"(?P<indent>[ \t]*)(?P<magic>%(?:time|timeit|prun)[ \t]+)(?P<python>[^-\s].*)")
 _ASSIGNED_MAGIC = re.compile(r"(?P<target>[ \t]*[\w.,\[\] \t]+=[ \t]*)(?:%|!)")
 _HELP = re.compile(r"(?P<indent>[ \t]*)[\w.*]+\?{1,2}[ \t]*$")
 
@@ -81,14 +82,6 @@ class Notebook:
         """The line of `source` at which `cell` starts."""
         before = (other for other in self.cells if other.number < cell.number)
         return 1 + sum(len(Lines(other.python)) for other in before)
-
-    def raw_line(self, line: int) -> int:
-        """The line of the file that holds this line of `source`, or that starts its cell's text."""
-        cell, inner = self.locate(line)
-        pieces = list(cell.node.items())
-        starts = [piece.start for piece in pieces]
-        offset = starts[inner - 1] if len(starts) == len(Lines(cell.text)) or inner <= len(starts) else cell.node.start
-        return Lines(self.raw).place(offset)[0]
 
     def with_texts(self, texts: Sequence[str]) -> Notebook:
         """The notebook with the cells' texts replaced; only cells that differ are written anew, in the file's style."""
@@ -196,7 +189,9 @@ def _cell_magic(rows: Sequence[str]) -> tuple[int, str] | None:
 
 
 def _harmless(row: str) -> str | None:
-    """What stands for a line that is not Python; None for one that is."""
+    """What stands for a line that is not Python; None for one that is. What `%time` runs keeps its place."""
+    if match := _TIMED.fullmatch(row):
+        return match["indent"] + "pass;".ljust(len(match["magic"])) + match["python"]
     if match := _MAGIC.match(row):
         return match["indent"] + "pass"
     if match := _ASSIGNED_MAGIC.match(row):
