@@ -107,7 +107,7 @@ def test_a_comparison_prints_tables_then_reasons(monkeypatch):
         "Lead.",
         (Outcome("fp32", True, "It just works."), Outcome(".half()", False, "It does not.")),
         (Grid("Result", ("run", "loss"), (("fp32", "0.1"), (".half()", "nan"))),),
-        notes=("A note.",),
+        facts=(("machine", "2 cores"),),
     )
 
     text.print_comparison(text.console(file), comparison)
@@ -115,5 +115,5 @@ def test_a_comparison_prints_tables_then_reasons(monkeypatch):
     out = file.getvalue()
     assert "fp32: trained. It just works." in out
     assert ".half(): did not train. It does not." in out
-    assert out.index("Title") < out.index("0.1") < out.index("It just works.") < out.index("A note.")
+    assert out.index("Title") < out.index("0.1") < out.index("It just works.") < out.index("2 cores")
     assert max(map(len, out.splitlines())) <= 80

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Chart", "Comparison", "Grid", "Outcome", "Series"]
+__all__ = ["Band", "Chart", "Comparison", "Grid", "Outcome", "Series"]
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,19 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Band:
+    """A stretch of the x axis with a name."""
+
+    name: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Chart:
     """Curves over one x axis. `log` is 0 for a linear y axis, or the base of a logarithmic one: 2 or 10.
 
-    `note` says in one sentence what to look at.
+    `note` says in one sentence what to look at. `x_powers` writes x = -14 as 2 to the power of -14.
     """
 
     title: str
@@ -34,6 +43,8 @@ class Chart:
     series: tuple[Series, ...]
     log: int = 0
     note: str = ""
+    bands: tuple[Band, ...] = ()
+    x_powers: bool = False
 
 
 @dataclass(frozen=True)

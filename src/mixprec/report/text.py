@@ -70,19 +70,18 @@ def links(screen: Console, addresses: Iterable[str]) -> None:
 
 
 def print_comparison(screen: Console, comparison: Comparison) -> None:
-    """Print what a page would show, without the curves."""
+    """Print what a page would show, without the curves and the notes on method."""
     screen.print(comparison.title, style="bold")
     screen.print(comparison.lead)
     for grid in comparison.grids:
-        screen.print()
+        screen.print(f"\n{grid.title}", style="bold")
         screen.print(table(grid.columns, grid.rows, right=range(1, len(grid.columns))))
     screen.print()
     for outcome in comparison.outcomes:
         verdict = Text("trained", "green") if outcome.worked else Text("did not train", "red")
         screen.print(Text.assemble((outcome.name, "bold"), ": ", verdict, ". ", outcome.sentence))
     screen.print()
-    for note in (*(f"{name}: {value}" for name, value in comparison.facts), *comparison.notes):
-        screen.print(note, style="dim")
+    screen.print(pairs(comparison.facts))
 
 
 def place(location: Location) -> str:
