@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -117,13 +118,18 @@ def _probe_cuda(device: torch.device) -> Traits:
 
 
 def _cpu_name() -> str:
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # added to torch after 2.6
-    return str(capabilities.get("cpu_name") or platform.processor() or "cpu")
+    return str(_cpu_capabilities().get("cpu_name") or platform.processor() or "cpu")
+
+
+def _cpu_capabilities() -> Mapping[str, object]:
+    """What torch detects; empty before torch had the function, which came after 2.6."""
+    detect: Callable[[], Mapping[str, object]] = getattr(torch.cpu, "get_capabilities", dict)
+    return detect()
 
 
 def _cpu_features() -> frozenset[str]:
     """The bf16 instruction sets of this CPU, from torch's own detection; the private probes serve torch before 2.12."""
-    seen: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
+    seen = _cpu_capabilities()
     if seen:
         keys = {"avx512_bf16": "AVX512_BF16", "amx_bf16": "AMX_BF16", "bf16": "ARM_BF16", "sve_bf16": "ARM_BF16"}
         return frozenset(name for key, name in keys.items() if seen.get(key))

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from typing_extensions import Self
 
 from mixprec._autocast import autocast
 from mixprec._hardware import probe, recommend
+from mixprec._lowbit import LowBit
+from mixprec._master import MasterWeights, lower_
+from mixprec._policy import Policy
+from mixprec._precision import _checkpoint as checkpoint
 from mixprec._precision import _checks as checks
+from mixprec._precision import _config as config
+from mixprec._precision import _sync as sync
 from mixprec._precision import _window as window
 from mixprec._precision._mode import AUTO, Mode, mode_named
 from mixprec._scaler import GradScaler
+from mixprec._schedule import Schedule
 from mixprec.errors import MisuseError
 from mixprec.records import StepReason, StepReport, StepValues
 
@@ -23,6 +31,43 @@ __all__ = ["Precision"]
 
 
 class Precision:
+    """Trains in `mode`: casts, scales, accumulates, clips, steps or skips, and reports what it did.
+
+        precision = Precision("auto", optimizer, max_norm=1.0, accumulate=4)
+        for inputs, targets in loader:
+            with precision.autocast():
+                loss = loss_fn(model(inputs), targets)
+            precision.backward(loss)
+            report = precision.step()
+        precision.finish()
+
+    Gradients belong to a window: it begins with the first `backward`, which clears whatever gradients were left by
+    others, and ends with the step, which clears its own. There is no `zero_grad` to call.
+
+    Modes: `"fp32"`; `"fp16-mixed"` and `"bf16-mixed"` (float32 weights, autocast); `"fp16-master"` and
+    `"bf16-master"` (16-bit weights, float32 masters in the optimizer, autocast); `"auto"`, which takes what the
+    hardware computes natively. fp16 modes scale the loss. In every mode a step whose gradients are not finite is
+    skipped, for all optimizers or none.
+
+    Args:
+        mode: one of the above.
+        optimizers: none for inference, several to step all or none of them.
+        model: the model. Needed to lower its weights (master modes), for `no_sync`, for module rules of a policy, and
+            to call parameters by their names in errors.
+        device: where to compute; None takes that of the parameters.
+        max_norm: clip the gradients of all optimizers, as one vector, to this 2-norm; infinity measures only.
+        accumulate: micro-batches per window.
+        scheduler: one or several, stepped when a step was applied and only then.
+        policy: a `Policy`, its name or its text; None is PyTorch's own list.
+        scaler: a `GradScaler` of your own for the fp16 modes.
+
+    Raises: InvalidValueError, UnknownNameError for arguments; MisuseError for parameters that `mode` cannot train.
+
+    **Cost** per step beside the optimizer's: one read of the gradients, and one write where the optimizer is not fused
+    and they are clipped or scaled. A host sync on accelerators where a scheduler is handed over or an optimizer is not
+    fused.
+    """
+
     def __init__(
         self,
         mode: str = AUTO,
@@ -31,79 +76,295 @@ class Precision:
         device: torch.device | str | None = None,
         max_norm: float | None = None,
         accumulate: int = 1,
-        scheduler: Any = None,
-        policy: Any = None,
+        scheduler: Schedule | Sequence[Schedule] | None = None,
+        policy: Policy | str | None = None,
         scaler: GradScaler | None = None,
     ) -> None:
-        checks.check_optimizers(optimizers)
+        if mode != AUTO:
+            mode_named(mode)
         checks.check_max_norm(max_norm)
         checks.check_accumulate(accumulate)
         self.device = _device_of(device, model, optimizers)
-        self.mode, self.reason = _chosen(mode, self.device)
-        checks.check_parameters(self.mode, optimizers, checks.names_of(model, optimizers))
+        self._mode, self.reason = _chosen(mode, self.device)
+        self._schedulers = _listed(scheduler)
+        checks.check_optimizers(self._mode, optimizers)
+        checks.check_model(self._mode, model)
+        checks.check_policy(self._mode, policy)
+        checks.check_scaler(self._mode, scaler)
+        checks.check_schedules(self._schedulers, optimizers)
+        checks.check_parameters(self._mode, optimizers, checks.names_of(model, optimizers))
         self.optimizers = optimizers
+        self.model = model
         self.max_norm = max_norm
         self.policy = policy
-        self.scaler = scaler if scaler is not None else _scaler(self.mode, self.device)
-        self._scheduler = scheduler
+        self.autocast()  # a policy that does not exist, or not fit the model, is an error now and not in the first step
+        self.scaler = scaler if scaler is not None else _scaler(self._mode, self.device)
+        self._masters = _masters(self._mode, optimizers, model)
         self._window = window.Window(accumulate)
+        self._sync = sync.Sync(model)
+        self._scale: Tensor | None = None
         self._steps = 0
 
-    def autocast(self) -> autocast:
-        enabled = self.mode.lowered
-        dtype = self.mode.compute if enabled else None
-        return autocast(self.device.type, dtype, enabled, policy=self.policy)
+    @classmethod
+    def from_config(
+        cls,
+        settings: Mapping[str, Any],
+        *optimizers: Optimizer,
+        model: nn.Module | None = None,
+        scheduler: Schedule | Sequence[Schedule] | None = None,
+    ) -> Self:
+        """As the constructor, from the keys `mode`, `device`, `max_norm`, `accumulate`, `policy` (a name or text) and
+        `scaler` (a mapping of the `GradScaler` arguments).
 
-    def backward(self, loss: Tensor, weight: float | None = None, total: float | None = None, **kwargs: Any) -> None:
+        Raises: InvalidValueError, UnknownNameError that name the key.
+        """
+        given = config.arguments(settings)
+        mode = given.pop("mode", AUTO)
+        scaler_settings = given.pop("scaler", None)
+        if scaler_settings is not None:
+            device = _device_of(given.get("device"), model, optimizers)
+            given["scaler"] = config.scaler_from(scaler_settings, device.type)
+        return cls(mode, *optimizers, model=model, scheduler=scheduler, **given)
+
+    @property
+    def mode(self) -> str:
+        """The mode that is in force; what `"auto"` chose."""
+        return self._mode.name
+
+    @property
+    def accumulating(self) -> bool:
+        """Whether a window is open: gradients are held that no step has used yet."""
+        return not self._window.empty
+
+    # ── forward and backward ────────────────────────────────────────────────────────────────────────────────────────
+
+    def autocast(self) -> autocast:
+        """A region for forward and loss, as context manager or decorator; in `fp32` it switches autocast off."""
+        lowered = self._mode.lowered
+        region = autocast(self.device.type, self._mode.compute if lowered else None, lowered, policy=self.policy)
+        return region if self.model is None or self.policy is None else region.rooted(self.model)
+
+    def backward(
+        self,
+        loss: Tensor,
+        weight: float | None = None,
+        total: float | None = None,
+        *,
+        retain_graph: bool | None = None,
+    ) -> None:
+        """Scale `loss` and add its gradient to the window's, so that the step sees the mean over the window.
+
+        Without `weight` micro-batches count alike. With `weight=len(inputs)` and a loss that is a mean over the
+        micro-batch, the gradient is that of the mean over all samples of the window, however unequal it is split.
+        Several losses of one micro-batch are several calls before `step`, of one weight.
+
+        Args:
+            loss: a tensor with one element.
+            weight: positive; for all micro-batches of a window or for none.
+            total: the sum of the window's weights where it is known up front. It saves a pass over the gradients, and
+                among ranks that average their gradients (DDP) it makes unequal ranks exact: give the sum over all
+                ranks divided by the number of ranks.
+            retain_graph: as in `Tensor.backward`.
+
+        Raises: MisuseError without an optimizer, for a loss without graph, for weights that contradict each other;
+            InvalidValueError for a loss or weight of the wrong kind.
+        """
+        self._require_optimizers("backward")
         checks.check_loss(loss)
+        opened = window.with_weight(self._window, weight, total)
         if self._window.empty:
-            self._zero_grad()
-        self._window = window.with_weight(self._window, weight, total)
-        share = window.share(self._window)
+            self._clear()
+        self._window = opened
+        share = window.share(opened)
         scaled: Tensor = self.scaler.scale(loss if share == 1.0 else loss * share)
-        scaled.backward(**kwargs)  # type: ignore[no-untyped-call] # torch leaves it untyped
+        scaled.backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call] # torch leaves it untyped
+        self._sync.note_backward()
+
+    @contextmanager
+    def no_sync(self, last: bool = False) -> Iterator[None]:
+        """Keep ranks from exchanging gradients in all micro-batches of a window but its last.
+
+        Wraps forward and backward of one micro-batch; does nothing without a distributed `model`. Say `last=True` for
+        a micro-batch that completes the window early, such as the loader's last before `finish`.
+        """
+        with self._sync.paused(exchange=last or self._window.last):
+            yield
+
+    # ── step ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self) -> StepReport:
+        """End a micro-batch; at the end of the window clip, step or skip, move the loss scale, step the schedulers.
+
+        Raises: MisuseError without an optimizer or a `backward`, where no parameter got a gradient, or where ranks have
+            not exchanged gradients; LossScaleFloorError as `GradScaler.update`.
+        """
+        self._require_optimizers("step")
         if self._window.current is None:
-            raise MisuseError("MP170", "step", "step() was called before backward(loss).")
-        if not self._window.last:
-            self._window = window.next_micro_batch(self._window)
-            return StepReport(StepValues(0.0, self.scaler.get_scale()), lambda v: v, step=self._steps, reason=StepReason.ACCUMULATING)
-        for optimizer in self.optimizers:
-            self.scaler.step(optimizer, max_norm=self.max_norm)
-        self.scaler.update()
-        report = self.scaler.report(self.optimizers[0])
+            text = "step() was called before backward(loss): this micro-batch has contributed nothing yet."
+            raise MisuseError("MP170", "step", text)
+        return self._take() if self._window.last else self._next_micro_batch()
+
+    def finish(self) -> StepReport | None:
+        """Step with what an incomplete window holds, as the mean over what is there; None if nothing is.
+
+        To be called after the last batch of an epoch or run. Raises: as `step`.
+        """
+        self._require_optimizers("finish")
+        return None if self._window.empty else self._take()
+
+    def _next_micro_batch(self) -> StepReport:
+        if self._masters is not None and self._sync.exchanged:
+            self._masters.gather_()  # sums over the window are kept in float32
         self._window = window.next_micro_batch(self._window)
+        if self._scale is None:
+            self._scale = torch.tensor(self.scaler.get_scale(), device=self.device)
+        values = StepValues(torch.zeros_like(self._scale), self._scale)
+        return StepReport(values, _fetch, step=self._steps, reason=StepReason.ACCUMULATING)
+
+    def _take(self) -> StepReport:
+        self._sync.require_exchanged()
+        if self._masters is not None:
+            self._masters.gather_()
+        _multiply_(self._gradients(), window.correction(self._window))
+        counted = next((o for o in self.optimizers if _has_gradient(o)), self.optimizers[0])
+        try:
+            self.scaler.step_together(self.optimizers, max_norm=self.max_norm)
+        except AssertionError as error:
+            raise MisuseError("MP143", "step", _NO_GRADIENT) from error
+        self.scaler.update()
+        report = self.scaler.report(counted)
+        if self._masters is not None:
+            self._masters.publish_()
+        self._clear()
+        self._window = window.Window(self._window.length)
+        self._scale = report.on_device.scale_after
         self._steps += 1
-        self._zero_grad()
-        if self._scheduler is not None and report.applied:
-            self._scheduler.step()
+        if self._schedulers and report.applied:
+            for scheduler in self._schedulers:
+                scheduler.step()
         return report
 
-    def _zero_grad(self) -> None:
+    # ── checkpoints ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def state_dict(self) -> dict[str, Any]:
+        """What resuming needs beside the states of model, optimizers and schedulers, which stay theirs.
+
+        Inside a window the summed gradients are part of it, so that resuming there is exact too; among ranks that have
+        not exchanged them every rank has to save its own. Tensors are references, as in a module's state.
+        """
+        if self._masters is not None and self._sync.exchanged:
+            self._masters.gather_()
+        return {
+            "version": checkpoint.VERSION,
+            "mode": self.mode,
+            "scaler": self.scaler.state_dict(),
+            "window": checkpoint.write_window(self._window),
+            "gradients": None if self._window.empty else [p.grad for p in self._parameters()],
+            "masters": None if self._masters is None else self._masters.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore; to be called after the model's state is loaded. Raises: CheckpointError that names the key."""
+        checkpoint.check_header(state, self.mode, masters=self._masters is not None)
+        opened = checkpoint.read_window(state["window"], self._window.length)
+        gradients = checkpoint.read_gradients(state["gradients"], self._parameters(), opened)
+        if self._masters is not None:
+            self._masters.load_state_dict(state["masters"])
+        checkpoint.restore_scaler(self.scaler, state["scaler"])
+        self._clear()
+        for parameter, gradient in zip(self._parameters(), gradients, strict=True):
+            parameter.grad = None if gradient is None else gradient.detach().clone().to(parameter.device)
+        self._window = opened
+        self._scale = None
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _require_optimizers(self, call: str) -> None:
+        if not self.optimizers:
+            text = f"{call}() needs an optimizer, and this Precision has none: Precision({self.mode!r}, optimizer)."
+            raise MisuseError("MP145", call, text)
+
+    def _parameters(self) -> list[Tensor]:
+        return [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
+
+    def _gradients(self) -> list[Tensor]:
+        return [p.grad for p in self._parameters() if p.grad is not None]
+
+    def _clear(self) -> None:
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
+        if self._masters is not None:
+            for weight in self._masters.weights:
+                weight.grad = None
+
+
+_NO_GRADIENT = (
+    "No parameter of any optimizer has a gradient, so there is nothing to step with: the loss does not depend on them, "
+    "or gradients were cleared between backward() and step()."
+)
+
+
+def _has_gradient(optimizer: Optimizer) -> bool:
+    return any(p.grad is not None for group in optimizer.param_groups for p in group["params"])
+
+
+@torch.no_grad()
+def _multiply_(gradients: list[Tensor], factor: float) -> None:
+    """**Cost**: nothing where `factor` is 1, else one read and one write."""
+    if factor == 1.0:
+        return
+    dense = [g for g in gradients if g.layout is torch.strided]
+    if dense:
+        torch._foreach_mul_(dense, factor)
+    for gradient in gradients:
+        if gradient.layout is not torch.strided:
+            gradient.mul_(factor)
+
+
+def _fetch(values: StepValues[Any]) -> StepValues[float]:
+    found_inf, scale = torch.stack([values.found_inf, values.scale_before]).tolist()
+    return StepValues(found_inf, scale)
+
+
+def _listed(scheduler: Schedule | Sequence[Schedule] | None) -> tuple[Schedule, ...]:
+    if scheduler is None:
+        return ()
+    return tuple(scheduler) if isinstance(scheduler, Sequence) else (scheduler,)
 
 
 def _chosen(name: str, device: torch.device) -> tuple[Mode, str]:
-    if name != AUTO:
-        return mode_named(name), f"{name} was asked for"
-    found = recommend(probe(device))
-    return mode_named(found.mode), found.reason
+    native = recommend(probe(device))
+    if name == AUTO:
+        return mode_named(native.mode), native.reason
+    return mode_named(name), f"{name} was asked for; auto would take {native.reason}"
 
 
-def _device_of(device: torch.device | str | None, model: nn.Module | None, optimizers: tuple[Optimizer, ...]) -> torch.device:
+def _device_of(
+    device: torch.device | str | None, model: nn.Module | None, optimizers: Sequence[Optimizer]
+) -> torch.device:
     if device is not None:
         return torch.device(device)
-    for optimizer in optimizers:
-        return optimizer.param_groups[0]["params"][0].device
-    if model is not None:
-        for parameter in model.parameters():
-            return parameter.device
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    parameters = [p for o in optimizers if isinstance(o, Optimizer) for g in o.param_groups for p in g["params"]]
+    first: Tensor | None = next(iter(parameters or ([] if model is None else model.parameters())), None)
+    if first is not None:
+        return first.device
+    return torch.device(torch.accelerator.current_accelerator() or "cpu")
 
 
 def _scaler(mode: Mode, device: torch.device) -> GradScaler:
+    """Where nothing is scaled, a scale that stays 1: the same path skips, clips and reports."""
     if mode.scaled:
         return GradScaler(device.type)
     return GradScaler(device.type, init_scale=1.0, min_scale=1.0, max_scale=1.0)
+
+
+def _masters(mode: Mode, optimizers: Sequence[Optimizer], model: nn.Module | None) -> MasterWeights | None:
+    """Of what the optimizers cannot keep themselves; `LowBit` ones can."""
+    if not mode.masters:
+        return None
+    unaided = [optimizer for optimizer in optimizers if not isinstance(optimizer, LowBit)]
+    if unaided:
+        return MasterWeights(unaided, mode.weights, model)
+    if model is not None:
+        lower_(model, mode.weights)
+    return None

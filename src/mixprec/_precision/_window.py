@@ -1,7 +1,7 @@
 """A window's gradient is the weighted mean of its micro-batches' gradients, however many and however unequal they are.
 
 Each loss is the mean over its micro-batch. A micro-batch of weight w contributes w / (r·n) of its gradient, where n is
-the window's length and r the weight of its first micro-batch, so that what is summed stays as large as one micro-batch's
+the window's length and r the weight of its first micro-batch, so that the sum stays as large as one micro-batch's
 gradient whatever the unit of the weights. When the window ends, n·r / Σw turns that sum into Σ(w·g) / Σw. The factor is
 exactly 1, and nothing is multiplied, when the window is full and the weights are equal, or when the total was known.
 """
@@ -101,5 +101,7 @@ def _check_same(window: Window, weight: float | None, total: float | None) -> No
         )
     if window.total != total:
         raise MisuseError(
-            "MP203", "total", f"total is {total} and was {window.total} earlier in this window. Give the same throughout."
+            "MP203",
+            "total",
+            f"total is {total} and was {window.total} earlier in this window. Give the same throughout.",
         )
