@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "mixprec"
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"_version", "errors", "records", "formats", "causes"}),
     frozenset({"_headroom", "_loss_scale", "_scale_layouts", "presets", "_policy", "lint"}),
-    frozenset({"_autocast", "_gradients", "_kernels", "_agreement", "_hardware", "_master"})
+    frozenset({"_autocast", "_gradients", "_kernels", "_agreement", "_hardware", "_lowbit", "_master"})
     | frozenset({"_headroom_tensors", "_scale_tensors"}),
     frozenset({"_scaler"}),
     frozenset({"_precision", "_schedule", "monitor", "audit", "doctor"}),
