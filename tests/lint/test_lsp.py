@@ -80,7 +80,7 @@ def test_a_session_with_an_editor(tmp_path: Path) -> None:
     pytest.importorskip("pygls", reason="the language server is an extra")
     text = "x = 1  # mixprec: ignore[MP002] why\n"
     uri = (tmp_path / "a.py").as_uri()
-    command = [sys.executable, "-m", "mixprec", "lsp"]
+    command = [sys.executable, "-m", "mixprec", "lint", "--language-server"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
         assert server.stdin is not None
         assert server.stdout is not None

@@ -52,6 +52,16 @@ def _explain(context: click.Context, parameter: click.Parameter, code: str | Non
     context.exit(0)
 
 
+def _serve(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    """Serve an editor until it hangs up."""
+    if not wanted or context.resilient_parsing:
+        return
+    from mixprec.cli._lsp import server
+
+    server().start_io()
+    context.exit(0)
+
+
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @format_option("sarif", "github")
@@ -72,6 +82,14 @@ def _explain(context: click.Context, parameter: click.Parameter, code: str | Non
     help="The least severity that makes the exit code 1; info by default.",
 )
 @click.option("--explain", metavar="CODE", is_eager=True, expose_value=False, callback=_explain, help="Explain a code.")
+@click.option(
+    "--language-server",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_serve,
+    help="Serve an editor on standard input and output (needs the extra lsp).",
+)
 @click.option("--stdin-filename", metavar="PATH", default="stdin.py", help="What to call the text read for PATH -.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes at most; one per CPU by default.")
 @click.option("--no-config", is_flag=True, help="Do not read pyproject.toml.")

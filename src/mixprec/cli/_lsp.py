@@ -1,6 +1,6 @@
 """Serve lint findings and quick fixes to an editor over standard input and output.
 
-Needs the extra `lsp`. The editor starts `mixprec lsp`; documents are linted as they are typed, saved or not.
+Needs the extra `lsp`. The editor starts `mixprec lint --language-server`; documents are linted as they are typed, saved or not.
 """
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlparse
-
-import click
 
 from mixprec._version import __version__
 from mixprec.errors import MissingExtraError, MixprecError
@@ -22,18 +20,12 @@ try:
     from lsprotocol import converters, types
     from pygls.lsp.server import LanguageServer
 except ImportError as error:
-    raise MissingExtraError("pygls", "lsp", "mixprec lsp") from error
+    raise MissingExtraError("pygls", "lsp", "mixprec lint --language-server") from error
 
-__all__ = ["command", "server"]
+__all__ = ["server"]
 
 T = TypeVar("T")
 CONVERTER = converters.get_converter()
-
-
-@click.command()
-def command() -> None:
-    """Speak the language server protocol on standard input and output until the editor hangs up."""
-    server().start_io()
 
 
 def server() -> LanguageServer:
