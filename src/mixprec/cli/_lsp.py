@@ -1,6 +1,7 @@
 """Serve lint findings and quick fixes to an editor over standard input and output.
 
-Needs the extra `lsp`. The editor starts `mixprec lint --language-server`; documents are linted as they are typed, saved or not.
+Needs the extra `lsp`. The editor starts `mixprec lint --language-server`; documents are linted as they are typed,
+saved or not.
 """
 
 from __future__ import annotations
