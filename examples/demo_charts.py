@@ -15,7 +15,7 @@ from mixprec.formats import FP16
 from mixprec.report.comparison import Band, Chart, Series
 
 PROBED_STEP = 100
-SEARCH_STEPS, SEARCH_START, SEARCH_INTERVAL = 300, 2.0**24, 40
+SEARCH_STEPS, SEARCH_START, SEARCH_INTERVAL = 400, 2.0**30, 40
 
 
 def loss_chart(runs: Sequence[Judged]) -> Chart:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 import underflow_task as task
 
 from mixprec.formats import FloatFormat, find_format
@@ -48,6 +49,13 @@ class Judged:
     def storage(self) -> FloatFormat:
         """The format that the mode keeps weights in."""
         return find_format(task.Trainer(self.result.mode, task.autoencoder()).storage)
+
+    @property
+    def compute(self) -> FloatFormat:
+        """The format that the mode's layers compute in, seen from what they put out."""
+        trainer = task.Trainer(self.result.mode, task.autoencoder())
+        with torch.no_grad(), trainer.region():
+            return find_format(trainer.model(torch.zeros(1, task.WIDTHS[0], dtype=trainer.storage)).dtype)
 
     @property
     def first_nan(self) -> int | None:
@@ -102,10 +110,11 @@ def scaled_sentence(run: Judged) -> str:
 
 
 def unscaled_sentence(run: Judged) -> str:
-    flushed = f"{run.result.flushed:.1%}" if run.result.flushed else "Nothing"
+    reach = f"Numbers in {run.compute.name} are normal down to {run.compute.tiny:.1g}"
+    flushed = f"{run.result.flushed:.1%} of the gradient" if run.result.flushed else "nothing"
     narrow = run.result.bytes.weights < run.reference.bytes.weights
     bits = f" Weights keep {run.storage.mantissa_bits + 1} significant bits, with no float32 masters." if narrow else ""
-    return f"{flushed} of the gradient was flushed to zero, without any scaling.{bits} Test loss {against(run)}."
+    return f"{reach}: {flushed} was flushed to zero, without any scaling.{bits} Test loss {against(run)}."
 
 
 def against(run: Judged) -> str:
