@@ -79,7 +79,7 @@ def histogram(name: str, exponents: torch.Tensor) -> Series:
 
 def scale_chart(runs: Sequence[Judged], seed: int) -> Chart:
     scaled = [run for run in runs if run.scaled]
-    search = scale_search(seed)
+    search = scale_search(seed, min(SEARCH_STEPS, len(runs[0].result.losses)))
     falls, rises = (sum(map(moved, search, search[1:])) for moved in (float.__gt__, float.__lt__))
     overflows = sum(run.result.skipped for run in scaled)
     above = f"backed off {overflows} times" if overflows else "never had to move"
@@ -98,13 +98,13 @@ def scale_chart(runs: Sequence[Judged], seed: int) -> Chart:
     )
 
 
-def scale_search(seed: int) -> list[float]:
+def scale_search(seed: int, steps: int) -> list[float]:
     """The scale at each step of a short run that starts too high and may soon grow again."""
     trainer = fresh_trainer("fp16-mixed", seed)
     scaler = GradScaler("cpu", init_scale=SEARCH_START, max_scale=SEARCH_START, growth_interval=SEARCH_INTERVAL)
     trainer.precision = Precision("fp16-mixed", trainer.optimizer, model=trainer.model, scaler=scaler)
     scales = []
-    for images in first_batches(SEARCH_STEPS):
+    for images in first_batches(steps):
         trainer.backward(trainer.loss(images))
         scales.append(trainer.step()[1])
     return scales

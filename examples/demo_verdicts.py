@@ -111,10 +111,10 @@ def scaled_sentence(run: Judged) -> str:
 
 def unscaled_sentence(run: Judged) -> str:
     reach = f"Numbers in {run.compute.name} are normal down to {run.compute.tiny:.1g}"
-    flushed = f"{run.result.flushed:.1%} of the gradient" if run.result.flushed else "nothing"
+    lost = f"{run.result.flushed:.1%} of the gradient was" if run.result.flushed else "nothing was"
     narrow = run.result.bytes.weights < run.reference.bytes.weights
     bits = f" Weights keep {run.storage.mantissa_bits + 1} significant bits, with no float32 masters." if narrow else ""
-    return f"{reach}: {flushed} was flushed to zero, without any scaling.{bits} Test loss {against(run)}."
+    return f"{reach}: without any scaling {lost} lost.{bits} Test loss {against(run)}."
 
 
 def against(run: Judged) -> str:

@@ -46,7 +46,11 @@ def _trace(series: Series, look: int) -> dict[str, Any]:
         "meta": look,
         "x": list(series.x),
         "y": [value if value is not None and math.isfinite(value) else None for value in series.y],
-        "line": {"dash": DASHES[look % len(DASHES)], "width": 2, "shape": "hv" if series.steps else "linear"},
+        "line": {
+            "dash": "solid" if series.steps else DASHES[look % len(DASHES)],
+            "width": 2,
+            "shape": "hv" if series.steps else "linear",
+        },
         "hovertemplate": "%{y:.4g}",
     }
 
