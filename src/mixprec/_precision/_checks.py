@@ -18,6 +18,7 @@ from mixprec.errors import InvalidValueError, MisuseError
 __all__ = [
     "check_accumulate",
     "check_loss",
+    "check_lowering",
     "check_max_norm",
     "check_model",
     "check_optimizers",
@@ -67,13 +68,17 @@ def check_parameters(mode: Mode, optimizers: Sequence[Optimizer], names: Mapping
         raise _wrong_dtype(mode, wrong, names)
 
 
-def check_model(mode: Mode, model: object) -> None:
-    """Raises `InvalidValueError` for what is no module, or for one whose weights can no longer be lowered in place."""
-    if model is None:
-        return
-    if not isinstance(model, nn.Module):
+def check_model(model: object) -> None:
+    """Raises `InvalidValueError` for what is no module."""
+    if model is not None and not isinstance(model, nn.Module):
         raise InvalidValueError("model", type(model).__name__, "a torch.nn.Module or None")
-    if mode.masters and _is_distributed(model) and any(p.dtype is torch.float32 for p in model.parameters()):
+
+
+def check_lowering(mode: Mode, model: nn.Module | None) -> None:
+    """Raises `InvalidValueError` for a model whose weights are to be lowered and can no longer be, in place."""
+    if model is None or not mode.masters:
+        return
+    if _is_distributed(model) and any(p.dtype is torch.float32 for p in model.parameters()):
         advice = (
             f"Its buckets and shards are laid out for float32. Store the weights in {_short(mode.weights)} before it "
             "is wrapped, and make the optimizer after."

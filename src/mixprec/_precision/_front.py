@@ -84,11 +84,12 @@ class Precision:
             mode_named(mode)
         checks.check_max_norm(max_norm)
         checks.check_accumulate(accumulate)
+        checks.check_model(model)
         self.device = _device_of(device, model, optimizers)
         self._mode, self.reason = _chosen(mode, self.device)
         self._schedulers = _listed(scheduler)
         checks.check_optimizers(self._mode, optimizers)
-        checks.check_model(self._mode, model)
+        checks.check_lowering(self._mode, model)
         checks.check_policy(self._mode, policy)
         checks.check_scaler(self._mode, scaler)
         checks.check_schedules(self._schedulers, optimizers)
@@ -226,13 +227,12 @@ class Precision:
         if self._masters is not None:
             self._masters.gather_()
         _multiply_(self._gradients(), window.correction(self._window))
-        counted = next((o for o in self.optimizers if _has_gradient(o)), self.optimizers[0])
-        try:
-            self.scaler.step_together(self.optimizers, max_norm=self.max_norm)
-        except AssertionError as error:
-            raise MisuseError("MP143", "step", _NO_GRADIENT) from error
+        counted = next((o for o in self.optimizers if _has_gradient(o)), None)
+        if counted is None and sync.alone():  # among ranks the others' gradients may count
+            raise MisuseError("MP143", "step", _NO_GRADIENT)
+        self.scaler.step_together(self.optimizers, max_norm=self.max_norm)
         self.scaler.update()
-        report = self.scaler.report(counted)
+        report = self.scaler.report(counted or self.optimizers[0])
         if self._masters is not None:
             self._masters.publish_()
         self._clear()

@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch.distributed as dist
 from torch import nn
 
 from mixprec.errors import MisuseError
 
-__all__ = ["Sync"]
+__all__ = ["Sync", "alone"]
+
+
+def alone() -> bool:
+    """Whether this process trains by itself."""
+    return not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
 
 
 class Sync:
