@@ -56,6 +56,10 @@ class Reader(ABC):
         """A flag that lies in a tensor, as this reader holds numbers."""
 
     @abstractmethod
+    def either(self, known: Reading, read: Reading) -> Reading:
+        """The same gradients judged twice: found if either found something."""
+
+    @abstractmethod
     def unscaled(self, reading: Reading, scale: Tensor | None) -> Reading:
         """The reading that the same gradients without `scale` would have given."""
 
@@ -95,6 +99,9 @@ class HostReader(Reader):
 
     def number(self, flag: Tensor) -> float:
         return min(host_number(flag), 1.0)
+
+    def either(self, known: Reading, read: Reading) -> Reading:
+        return Reading(max(known.found_inf, read.found_inf), read.square_sum)
 
     def unscaled(self, reading: Reading, scale: Tensor | None) -> Reading:
         if scale is None:
@@ -170,6 +177,9 @@ class WaitlessReader(Reader):
 
     def number(self, flag: Tensor) -> Tensor:
         return flag.to(wide(flag.device)).clamp(max=1.0)
+
+    def either(self, known: Reading, read: Reading) -> Reading:
+        return Reading(torch.maximum(known.found_inf, read.found_inf), read.square_sum)
 
     def unscaled(self, reading: Reading, scale: Tensor | None) -> Reading:
         if scale is None:

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from mixprec._scaler._grad_scaler import GradScaler
+from mixprec._scaler._guards import DEFAULT_GUARDS, Guard
 
-__all__ = ["GradScaler"]
+__all__ = ["DEFAULT_GUARDS", "GradScaler", "Guard"]

@@ -15,9 +15,10 @@ from mixprec._agreement import Agreements, Grouping, OnDisagreement, settle
 from mixprec._gradients import Clipping, Plans, collect, multiply_, parameters, reciprocal, refuse_half
 from mixprec._loss_scale import Rules, State, initial
 from mixprec._scaler._contract import Contract, SafeSkips, contract_of
+from mixprec._scaler._guards import DEFAULT_GUARDS, Guard, Watch, guards_from, taken_by_scaler
 from mixprec._scaler._held import HeldScale, check_max_norm
 from mixprec._scaler._outputs import scaled, times
-from mixprec._scaler._phase import Outcome, Turn, deliver, largest, resolve
+from mixprec._scaler._phase import Outcome, Turn, deliver, largest, multiply, resolve, step_unscaled
 from mixprec._scaler._reports import Reports
 from mixprec._scaler._settings import MAX_SCALE, MIN_SCALE, Settings
 from mixprec.errors import InvalidValueError
@@ -39,6 +40,7 @@ class GradScaler(HeldScale):
         min_scale, max_scale: the scale stays within them. A default bound gives way to an `init_scale` outside it.
         floor_patience: raise after so many consecutive overflows with the scale at `min_scale`; None never does.
         rules: any other `Rules`, such as `presets.MEGATRON.rules`; then the arguments above keep their defaults.
+        guards: the kinds of misuse to watch for, by default all that cost nothing; an empty set watches for none.
         process_group: ranks that have to agree whether a step is applied: a process group, a list of them, or an
             `Agreement`. None: the ranks of DTensor parameters' meshes, else this process alone, which is right for DDP.
 
@@ -64,8 +66,10 @@ class GradScaler(HeldScale):
         max_scale: float = MAX_SCALE,
         floor_patience: int | None = 100,
         rules: Rules | None = None,
+        guards: Iterable[Guard | str] = DEFAULT_GUARDS,
         process_group: Grouping = None,
     ) -> None:
+        self._guards = guards_from(guards)
         if enabled and device == "cuda" and _no_cuda():
             warnings.warn("torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.", stacklevel=2)
             enabled = False
@@ -87,6 +91,7 @@ class GradScaler(HeldScale):
         self._agreements = Agreements(self._process_group)
         self._plans = Plans()
         self._one = torch.ones(())
+        self._watch = Watch(self._guards if self._enabled else frozenset())
 
     # scale ---------------------------------------------------------------------------------------------------------
 
@@ -113,7 +118,13 @@ class GradScaler(HeldScale):
         if self._scale is None:
             self._lazy_init_scale_growth_tracker(output.device)
         scale, _ = self._check_scale_growth_tracker("scale")
-        return times(output, scale)
+        result = times(output, scale)
+        self._watch.scaled(result)
+        return result
+
+    def _get_scale_async(self) -> Tensor | None:
+        self._watch.scale_used()
+        return self._scale
 
     # unscale_ ------------------------------------------------------------------------------------------------------
 
@@ -130,10 +141,12 @@ class GradScaler(HeldScale):
             raise RuntimeError("unscale_() has already been called on this optimizer since the last update().")
         if state["stage"] is OptState.STEPPED:
             raise RuntimeError("unscale_() is being called after step().")
+        self._watch.before_division(optimizer)
         found_inf = torch.zeros((), dtype=torch.float32, device=scale.device)
         flags = self._unscale_grads_(optimizer, reciprocal(scale), found_inf, self._keeps_half)
         state["found_inf_per_device"] = self._agreed(optimizer, flags, scale.device)
         state["stage"] = OptState.UNSCALED
+        self._watch.divided(optimizer)
 
     _keeps_half = False
     """Whether float16 gradients of a plain optimizer are unscaled in float16 rather than refused."""
@@ -207,20 +220,33 @@ class GradScaler(HeldScale):
         state = self._per_optimizer_states[id(optimizer)]
         if state["stage"] is OptState.STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
-        scale = self._scale if state["stage"] is OptState.READY else None
-        return Turn(optimizer, contract_of(optimizer), scale, list(state["found_inf_per_device"].values()))
+        flags = list(state["found_inf_per_device"].values())
+        scaled = state["stage"] is OptState.READY
+        recheck = not scaled and Guard.BROKEN_AFTER_UNSCALE in self._guards
+        return Turn(optimizer, contract_of(optimizer), self._scale if scaled else None, flags, recheck)
 
     def _take(
         self, turns: list[Turn], max_norm: float | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> list[float | None]:
         """Takes or skips the step of all `turns`; what their `optimizer.step` returned."""
-        if len(turns) == 1 and max_norm is None and turns[0].contract is not Contract.FUSED:
+        simple = len(turns) == 1 and max_norm is None and not turns[0].recheck
+        if simple and turns[0].contract is not Contract.FUSED:
             return [self._take_plain(turns[0].optimizer, turns[0].contract, args, kwargs)]
         for turn in turns:
             _refuse_scaler_contract(turn, max_norm)
+            if turn.scale is not None:
+                self._watch.before_division(turn.optimizer)
         outcome = self._judge(turns, max_norm)
+        divided = [turn.optimizer for turn in turns if turn.scale is not None]
         taking = [turn for turn in turns if turn.counts or len(turns) == 1]
-        results = iter(deliver(taking, outcome, self._safe_skips, args, kwargs))
+        multiply(taking, outcome)
+        for turn in taking:
+            if turn.scale is None:
+                self._per_optimizer_states[id(turn.optimizer)]["stage"] = OptState.UNSCALED
+        with taken_by_scaler(turn.optimizer for turn in taking):
+            results = iter(deliver(taking, outcome, self._safe_skips, args, kwargs))
+        for optimizer in divided:
+            self._watch.divided(optimizer)
         for turn in turns:
             reason = None if turn in taking else StepReason.NO_GRADIENTS
             self._finish(turn.optimizer, outcome.reading.found_inf, outcome.clipping, reason)
@@ -252,13 +278,15 @@ class GradScaler(HeldScale):
         state = self._per_optimizer_states[id(optimizer)]
         if contract is Contract.SCALER:
             warnings.warn(_SCALER_CONTRACT, FutureWarning, stacklevel=4)
-            result = optimizer.step(*args, **{**kwargs, "grad_scaler": self})
+            with taken_by_scaler((optimizer,)):
+                result = optimizer.step(*args, **{**kwargs, "grad_scaler": self})
         else:
             if state["stage"] is OptState.READY:
                 self.unscale_(optimizer)
             if len(state["found_inf_per_device"]) == 0:
                 raise AssertionError("No inf checks were recorded for this optimizer.")
-            result = self._maybe_opt_step(optimizer, state, *args, **kwargs)
+            with taken_by_scaler((optimizer,)):
+                result = self._maybe_opt_step(optimizer, state, *args, **kwargs)
         scale, _ = self._check_scale_growth_tracker("step")
         self._finish(optimizer, largest(state["found_inf_per_device"].values(), scale.device))
         return result
@@ -273,23 +301,21 @@ class GradScaler(HeldScale):
         scale, _ = self._check_scale_growth_tracker("step")
         self._per_optimizer_states[id(optimizer)]["stage"] = OptState.STEPPED
         self._reports.add(optimizer, found_inf, scale, clipping, reason)
+        self._watch.stepped(optimizer)
 
     def _take_unscaled(
         self, turns: list[Turn], max_norm: float | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> list[float | None]:
         """What a disabled scaler does: step whatever the gradients are, but clip if it is asked to."""
+        outcome = None
         if max_norm is None:
             results = [turn.optimizer.step(*args, **kwargs) for turn in turns]
-            outcome = None
         else:
             _refuse_closure(args, kwargs)
-            agreement = self._agreements.of([turn.optimizer for turn in turns])
             for turn in turns:
                 _refuse_scaler_contract(turn, max_norm)
-                turn.collect(agreement, self._plans, keep_half=True)
-            device = next((t.device for turn in turns for t in turn.gradients.tensors), torch.device("cpu"))
-            outcome = resolve(turns, agreement, device, max_norm, below_one=False)
-            results = deliver(turns, outcome, self._safe_skips, args, kwargs)
+            agreement = self._agreements.of([turn.optimizer for turn in turns])
+            results, outcome = step_unscaled(turns, agreement, self._plans, max_norm, args, kwargs)
         found, clipping = (0.0, None) if outcome is None else (outcome.reading.found_inf, outcome.clipping)
         for turn in turns:
             self._reports.add(turn.optimizer, found, self._one, clipping, StepReason.APPLIED)
@@ -323,6 +349,7 @@ class GradScaler(HeldScale):
                 raise AssertionError("No inf checks were recorded prior to update.")
             self._advance(largest(flags, scale.device))
         self._reports.close(scale)
+        self._watch.updated()
         self._per_optimizer_states = defaultdict(_refresh_per_optimizer_state)
 
     def check_ranks(
@@ -355,7 +382,7 @@ class GradScaler(HeldScale):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        for name in ("_reports", "_safe_skips", "_agreements", "_plans", "_one"):
+        for name in ("_reports", "_safe_skips", "_agreements", "_plans", "_one", "_watch"):
             state.pop(name, None)
         return state
 

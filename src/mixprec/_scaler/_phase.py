@@ -31,13 +31,14 @@ class Turn:
     """One optimizer's part in a step.
 
     `scale` is what its gradients carry, None once they are unscaled; `flags` are the verdict of an earlier check, which
-    stands. `gradients` are filled in by `collect`.
+    stands unless `recheck` has the gradients judged again. `gradients` are filled in by `collect`.
     """
 
     optimizer: torch.optim.Optimizer
     contract: Contract
     scale: Tensor | None
     flags: list[Tensor] = field(default_factory=list)
+    recheck: bool = False
     params: list[Tensor] = field(default_factory=list)
     gradients: Gradients = field(default_factory=lambda: Gradients([]))
 
@@ -94,7 +95,7 @@ def resolve(
     """
     devices = {device}.union(*(turn.gradients.devices() for turn in turns))
     reader = reader_for(devices, below_one=below_one)
-    if max_norm is None and all(turn.scale is None for turn in turns):
+    if max_norm is None and all(turn.scale is None and not turn.recheck for turn in turns):
         flag = largest([flag for turn in turns for flag in turn.flags], device)
         return Outcome(reader, Reading(reader.number(flag), 0.0), None, flag)
     joint = len(turns) > 1
@@ -106,7 +107,8 @@ def resolve(
 def _read(reader: Reader, turn: Turn, device: torch.device, joint: bool) -> Reading:
     reading = reader.read(turn.gradients, turn.scale, device)
     if turn.scale is None:
-        return Reading(reader.number(largest(turn.flags, device)), reading.square_sum)
+        known = Reading(reader.number(largest(turn.flags, device)), reading.square_sum)
+        return reader.either(known, reading) if turn.recheck else known
     return reader.unscaled(reading, turn.scale) if joint else reading
 
 
@@ -118,26 +120,25 @@ def largest(flags: Iterable[Tensor], device: torch.device) -> Tensor:
     return here[0] if len(here) == 1 else torch.stack(here).amax()
 
 
+def multiply(turns: Iterable[Turn], outcome: Outcome) -> None:
+    """Unscales and clips the gradients of plain optimizers in place. Cost: one read, one write; none for fused ones."""
+    for turn in turns:
+        if turn.contract is Contract.PLAIN:
+            multiplier = outcome.reader.multiplier(turn.scale, outcome.coefficient)
+            if multiplier is not None:
+                multiply_(turn.gradients, multiplier, torch.zeros_like(outcome.flag))
+            turn.scale = None
+
+
 def deliver(
-    turns: Sequence[Turn], outcome: Outcome, skips: SafeSkips, args: tuple[Any, ...], kwargs: dict[str, Any]
+    turns: Iterable[Turn], outcome: Outcome, skips: SafeSkips, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[Any]:
     """Hands the outcome to every optimizer; what their `step` returned, None where it was not called.
 
-    **Cost**: for a fused optimizer that may skip by itself, its own kernels. For any other one read and one write of
-    its gradients, and one host sync on accelerators for all of them.
+    **Cost**: for a fused optimizer that may skip by itself, its own kernels. For any other its own, and one host sync
+    on accelerators for all of them.
     """
-    for turn in turns:
-        if turn.contract is Contract.PLAIN:
-            _multiply(turn, outcome)
     return [_step(turn, outcome, skips, args, kwargs) for turn in turns]
-
-
-def _multiply(turn: Turn, outcome: Outcome) -> None:
-    """Unscales and clips the gradients in place."""
-    multiplier = outcome.reader.multiplier(turn.scale, outcome.coefficient)
-    if multiplier is not None:
-        multiply_(turn.gradients, multiplier, torch.zeros_like(outcome.flag))
-    turn.scale = None
 
 
 def _step(turn: Turn, outcome: Outcome, skips: SafeSkips, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -180,3 +181,26 @@ def fused_step(
     finally:
         del optimizer.grad_scale
         del optimizer.found_inf
+
+
+def step_unscaled(
+    turns: Sequence[Turn],
+    agreement: Agreement,
+    plans: Plans,
+    max_norm: float,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[list[Any], Outcome]:
+    """Clips gradients that never were scaled and steps whatever they are, as a disabled scaler does."""
+    for turn in turns:
+        turn.collect(agreement, plans, keep_half=True)
+    device = next((tensor.device for turn in turns for tensor in turn.gradients.tensors), torch.device("cpu"))
+    outcome = resolve(turns, agreement, device, max_norm, below_one=False)
+    multiply(turns, outcome)
+    results = [
+        turn.optimizer.step(*args, **kwargs)
+        if turn.contract is Contract.PLAIN
+        else fused_step(turn.optimizer, _divisor(turn, outcome), None, args, kwargs)
+        for turn in turns
+    ]
+    return results, outcome

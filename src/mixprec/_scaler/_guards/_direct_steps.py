@@ -1,0 +1,57 @@
+"""While a scaler watches for it, every optimizer step in the process is looked at; ours are known and let through."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+
+class Watcher(Protocol):
+    """What wants to know of steps that no scaler takes."""
+
+    def refuse_direct_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """May raise."""
+
+
+_watchers: weakref.WeakSet[Any] = weakref.WeakSet()
+_ours: set[int] = set()
+_hook: Any = None
+
+
+def watch(watcher: Watcher) -> None:
+    """Tells `watcher` of direct steps as long as it lives; the hook is there only while there is a watcher."""
+    global _hook
+    _watchers.add(watcher)
+    weakref.finalize(watcher, _release).atexit = False
+    if _hook is None:
+        _hook = register_optimizer_step_pre_hook(_before_step)
+
+
+def _release() -> None:
+    global _hook
+    if _hook is not None and not any(True for _ in _watchers):
+        _hook.remove()
+        _hook = None
+
+
+@contextmanager
+def taken_by_scaler(optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[None]:
+    """Steps of `optimizers` inside are a scaler's."""
+    ids = {id(optimizer) for optimizer in optimizers} - _ours
+    _ours.update(ids)
+    try:
+        yield
+    finally:
+        _ours.difference_update(ids)
+
+
+def _before_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    if torch.compiler.is_compiling() or id(optimizer) in _ours:
+        return
+    for watcher in tuple(_watchers):
+        watcher.refuse_direct_step(optimizer)
