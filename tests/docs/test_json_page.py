@@ -24,8 +24,12 @@ def shape(value):
 
 
 @pytest.mark.parametrize("call", [call for call in EXAMPLES if call != "finding"])
-def test_the_keys_of_a_command_are_those_on_the_page(call):
+def test_the_keys_of_a_command_are_those_on_the_page(call, tmp_path, monkeypatch):
     """`mixprec CALL --format json` writes the keys of the example, in its order, at every level."""
+    saved = {"scale": 4096.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000}
+    (tmp_path / "scaler.json").write_text(json.dumps({**saved, "_growth_tracker": 7}), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
     result = CliRunner().invoke(main, [*call.split(), "--format", "json"], prog_name="mixprec")
     assert result.exit_code == 0, result.output
 

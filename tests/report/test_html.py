@@ -11,12 +11,14 @@ import sys
 import pytest
 
 from mixprec.errors import MissingExtraError
-from mixprec.report.comparison import Chart, Comparison, Grid, Outcome, Series
+from mixprec.report.comparison import Band, Chart, Comparison, Grid, Outcome, Series
 from mixprec.report.html import comparison_page
+from mixprec.report.html._figure import figures
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
 SCALE = Series("fp16-mixed", (0, 1, 2), (65536.0, 32768.0, 32768.0), steps=True)
+SIZES = Series("fp32", (-26.0, -20.0), (0.25, 0.75))
 LOSS = Series("fp32", (0, 1, 2), (2.0, math.nan, None))
 REPORT = Comparison(
     "Six precisions",
@@ -26,6 +28,7 @@ REPORT = Comparison(
     (
         Chart("Loss", "step", "loss", (LOSS, Series("fp16-mixed", (0, 1), (2.0, 1.0))), log=10),
         Chart("Scale", "step", "scale", (SCALE,), log=2),
+        Chart("Sizes", "size", "share", (SIZES,), bands=(Band("zero", -26.0, -25.0),), x_powers=True),
     ),
     (("machine", "2 cores"),),
     ("Counted from tensors.",),
@@ -101,7 +104,7 @@ def figures_of(page):
 
 def test_curves_are_the_series_with_gaps_where_values_are_missing(page):
     """x, y and names are the record's; NaN and None are gaps, which JSON can hold."""
-    loss, scale = figures_of(page)
+    loss, scale, _ = figures_of(page)
 
     assert loss["data"][0]["y"] == [2.0, None, None]
     assert scale["data"][0]["y"] == [65536.0, 32768.0, 32768.0]
@@ -110,13 +113,40 @@ def test_curves_are_the_series_with_gaps_where_values_are_missing(page):
 
 
 def test_a_run_looks_the_same_in_every_chart_and_unlike_the_others(page):
-    """Colour and dash belong to the run's name, not to its place in a chart."""
-    loss, scale = figures_of(page)
-    looks = {trace["name"]: (trace["meta"], trace["line"]["dash"]) for trace in loss["data"]}
+    """Colour belongs to the run's name, not to its place in a chart; curves of one chart differ by dash as well."""
+    loss, scale, _ = figures_of(page)
+    colours = {trace["name"]: trace["meta"] for trace in loss["data"]}
 
-    assert len(set(looks.values())) == len(looks)
-    (trace,) = scale["data"]
-    assert (trace["meta"], trace["line"]["dash"]) == looks["fp16-mixed"]
+    assert len(set(colours.values())) == len(colours)
+    assert len({trace["line"]["dash"] for trace in loss["data"]}) == len(loss["data"])
+    assert [trace["meta"] for trace in scale["data"]] == [colours["fp16-mixed"]]
+
+
+def test_bands_are_drawn_with_their_names(page):
+    """A named stretch of the x axis becomes a rectangle behind the curves and a label over it."""
+    *_, sizes = figures_of(page)
+
+    assert [(shape["x0"], shape["x1"]) for shape in sizes["layout"]["shapes"]] == [(-26.0, -25.0)]
+    assert [label["text"] for label in sizes["layout"]["annotations"]] == ["zero"]
+    assert sizes["layout"]["xaxis"]["ticktext"][0] == "2<sup>-26</sup>"
+
+
+@pytest.mark.parametrize(
+    ("values", "log", "first", "last"),
+    [
+        ((0.02, 0.3), 10, "0.01", "5"),
+        ((1e-6, 100.0), 10, "1e-06", "100"),
+        ((1.0, 65536.0), 2, "2<sup>0</sup>", "2<sup>16</sup>"),
+        ((4.0, 4.0), 2, "2<sup>2</sup>", "2<sup>2</sup>"),
+    ],
+)
+def test_ticks_cover_the_values_and_can_be_read_alone(values, log, first, last):
+    """Each tick has its whole number; few decades get 1, 2 and 5, many get powers of ten, scales get powers of two."""
+    (drawn,) = figures([Chart("T", "x", "y", (Series("a", (0, 1), values),), log=log)])
+
+    ticks = drawn["layout"]["yaxis"]["ticktext"]
+    assert (ticks[0], ticks[-1]) == (first, last)
+    assert 1 <= len(ticks) <= 10
 
 
 def test_light_dark_and_phone_are_served(page):
