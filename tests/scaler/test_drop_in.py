@@ -175,7 +175,7 @@ ROUND = st.sampled_from(
 def test_any_sequence_of_calls_gives_what_torch_gives(
     kinds: tuple[str, str], rounds: list[list[Call]], interval: int, device: str
 ) -> None:
-    """Results, exceptions with their texts, parameters, gradients, optimizer state and scale are torch's, bit for bit."""
+    """Results, errors with their texts, parameters, gradients, optimizer state, scale are torch's, bit for bit."""
 
     def theirs() -> Any:
         return torch.amp.GradScaler(device, init_scale=4.0, growth_interval=interval)

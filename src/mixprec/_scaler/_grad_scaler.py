@@ -209,6 +209,8 @@ class GradScaler(HeldScale):
         Raises: as `step`.
         """
         check_max_norm(max_norm)
+        if len({id(optimizer) for optimizer in optimizers}) < len(optimizers):
+            raise InvalidValueError("optimizers", [type(o).__name__ for o in optimizers], "each optimizer once")
         if self._enabled:
             self._check_scale_growth_tracker("step")
             self._take([self._turn(optimizer) for optimizer in optimizers], max_norm, (), {})
@@ -232,12 +234,13 @@ class GradScaler(HeldScale):
         simple = len(turns) == 1 and max_norm is None and not turns[0].recheck
         if simple and turns[0].contract is not Contract.FUSED:
             return [self._take_plain(turns[0].optimizer, turns[0].contract, args, kwargs)]
+        divided: list[torch.optim.Optimizer] = []
         for turn in turns:
             _refuse_scaler_contract(turn, max_norm)
             if turn.scale is not None:
-                self._watch.before_division(turn.optimizer)
+                self._watch.before_division(turn.optimizer, divided)
+                divided.append(turn.optimizer)
         outcome = self._judge(turns, max_norm)
-        divided = [turn.optimizer for turn in turns if turn.scale is not None]
         taking = [turn for turn in turns if turn.counts or len(turns) == 1]
         multiply(taking, outcome)
         for turn in taking:

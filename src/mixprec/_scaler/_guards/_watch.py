@@ -6,7 +6,7 @@ import math
 import sys
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -66,17 +66,21 @@ class Watch:
         for ledger in self._ledgers.values():
             ledger.backward_ended(self._generation)
 
-    def before_division(self, optimizer: torch.optim.Optimizer) -> None:
-        """The scaler is about to unscale the gradients of `optimizer`.
+    def before_division(
+        self, optimizer: torch.optim.Optimizer, alongside: Iterable[torch.optim.Optimizer] = ()
+    ) -> None:
+        """The scaler is about to unscale the gradients of `optimizer`, in one step with those `alongside`.
 
         Raises: MisuseError. Warns: MisuseWarning, each once per optimizer.
         """
         if not self._active:
             return
+        known = optimizer in self._ledgers
         ledger = self._ledger(optimizer)
         ledger.catch_up()
-        self._refuse_unscaled(optimizer, ledger)
-        self._refuse_second_division(optimizer)
+        if known:
+            self._refuse_unscaled(optimizer, ledger)
+        self._refuse_second_division(optimizer, alongside)
         if ledger.mixed:
             self._warn(Guard.MISSING_ZERO_GRAD, "MP146", optimizer, ledger, _MIXED)
         if ledger.stale or (ledger.carries not in (None, self._generation) and not ledger.in_place):
@@ -131,11 +135,14 @@ class Watch:
                 name = parameter_name(optimizer, param)
                 raise MisuseError("MP004", name, _UNSCALED.format(name=name))
 
-    def _refuse_second_division(self, optimizer: torch.optim.Optimizer) -> None:
+    def _refuse_second_division(
+        self, optimizer: torch.optim.Optimizer, alongside: Iterable[torch.optim.Optimizer]
+    ) -> None:
         if Guard.SHARED_PARAMETER not in self.guards:
             return
-        for other in self._divided:
-            if other is optimizer or self._ledgers[other].unscaled_at != self._backwards:
+        divided = [other for other in self._divided if self._ledger(other).unscaled_at == self._backwards]
+        for other in (*divided, *alongside):
+            if other is optimizer:
                 continue
             owned = {id(param) for param in parameters(other)}
             for param in parameters(optimizer):
