@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -65,6 +66,18 @@ def test_bytes_are_those_of_the_formats(written):
     assert held["fp16-mixed"]["weights"] == held["fp32"]["weights"]
     assert held["fp32"]["optimizer"] == 2 * held["fp32"]["weights"]
     assert held["fp16-mixed"]["activations"] == held["bf16-mixed"]["activations"] < held["fp32"]["activations"]
+
+
+def test_the_readme_states_the_bytes_that_the_demo_counts(written):
+    """In the README's table weights, gradients, optimizer and activations of each run are the demo's, in KiB."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    held = [run["bytes"] for run in written[1]["runs"]]
+    rows = re.findall(r"^\| [^|]+ \| [\d.na]+ \| [\d.]+ % \|(.*)\|$", readme, re.MULTILINE)
+
+    assert len(rows) == len(held)
+    for row, bytes_ in zip(rows, held, strict=True):
+        parts = (bytes_[name] for name in ("weights", "gradients", "optimizer", "activations"))
+        assert [cell.strip() for cell in row.split("|")] == [f"{part / 1024:.0f} KiB" for part in parts]
 
 
 @pytest.fixture

@@ -48,6 +48,12 @@ def test_a_python_block_runs_and_trains(code, capsys):
         assert all(moved)
 
 
+def test_there_is_something_to_run():
+    """The README shows a loop, accumulation, the drop-in and a policy in Python, and commands with their output."""
+    assert len(numbered("python")) >= 4
+    assert len(numbered("console")) >= 4
+
+
 def calls(block: str) -> list[tuple[str, str]]:
     """(command, output shown) of a console block: a command starts with `$ `, what follows is its output."""
     parts = re.split(r"^\$ (.*)\n", block, flags=re.MULTILINE)
