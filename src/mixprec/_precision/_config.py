@@ -32,7 +32,7 @@ def arguments(config: Any) -> dict[str, Any]:
     for key in ("mode", "device", "policy"):
         if given.get(key) is not None and not isinstance(given[key], str):
             raise InvalidValueError(key, given[key], "text, or left out")
-    _check_mapping("scaler", given.get("scaler", {}), _SCALER_KEYS, "scaler.")
+    _check_mapping("scaler", given.get("scaler") or {}, _SCALER_KEYS, "scaler.")
     return given
 
 

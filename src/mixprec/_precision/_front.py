@@ -276,6 +276,7 @@ class Precision:
             parameter.grad = None if gradient is None else gradient.detach().clone().to(parameter.device)
         self._window = opened
         self._scale = None
+        self.scaler.scale(torch.zeros((), device=self.device))  # makes its tensors: the next call may be a step
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
