@@ -113,10 +113,7 @@ class FloatFormat:
 
     @property
     def overflow_threshold(self) -> float:
-        """Half a step above `max`: every larger magnitude rounds out of the finite range, every smaller one does not.
-
-        The threshold itself is a tie and goes to even: out of range where infinities exist, to `max` where not.
-        """
+        """Half a step above `max`: from here on a magnitude is too large for the format, below it rounds to `max`."""
         return self.max + math.ldexp(self.eps, self.max_exponent) / 2.0
 
     @property
@@ -139,12 +136,10 @@ class FloatFormat:
         """
         if math.isnan(x):
             return x
-        if abs(x) > self.overflow_threshold:
-            return self._overflowed(x)
+        if abs(x) >= self.overflow_threshold:
+            return math.copysign(math.inf if self.has_infinities else self.max, x)
         quantum = self._quantum_exponent(x)
-        rounded = math.ldexp(float(round(math.ldexp(x, -quantum))), quantum)
-        tie_went_out = abs(rounded) > self.max
-        return self._overflowed(x) if tie_went_out else math.copysign(rounded, x)
+        return math.copysign(math.ldexp(float(round(math.ldexp(x, -quantum))), quantum), x)
 
     def spacing(self, x: float) -> float:
         """Distance from `round(x)` to the next number of larger magnitude; NaN where `round(x)` is not finite.
@@ -158,9 +153,6 @@ class FloatFormat:
         """Exponent of the distance between neighbours around a finite `x`."""
         exponent = math.frexp(x)[1] - 1 if x else self.min_exponent
         return max(exponent, self.min_exponent) - self.mantissa_bits
-
-    def _overflowed(self, x: float) -> float:
-        return math.copysign(math.inf if self.has_infinities else self.max, x)
 
 
 _IEEE = "https://en.wikipedia.org/wiki/IEEE_754"

@@ -191,7 +191,9 @@ def test_tensors_move_as_the_state_does_at_the_edges() -> None:
     draw = random.Random(0)
     for bits in range(1, 15):
         rules = HeadroomRules(bits=bits, growth_interval=2, min_scale=2.0**-126, max_scale=2.0**127)
-        assert_twins(rules, [(draw.random() < 0.2, draw.choice(edges)) for _ in range(40)])
+        near = [rules.limit, rules.limit / 2.0, FP16.round(rules.limit * 0.499), *edges]
+        assert_twins(rules, [(draw.random() < 0.2, draw.choice(near)) for _ in range(40)])
+        assert_twins(rules, [(False, rules.limit / 2.0)] * 6)
 
 
 @pytest.mark.cuda

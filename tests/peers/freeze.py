@@ -6,7 +6,12 @@ CPU; what that source needs from a GPU or from its framework is replaced, and th
     python tests/peers/freeze.py apex     .../apex/amp/scaler.py                      "Apex 24.04.01"
     python tests/peers/freeze.py megatron .../megatron/core/optimizer/grad_scaler.py  "megatron-core 0.16.1"
     python tests/peers/freeze.py paddle   .../python/paddle/amp/grad_scaler.py        "Paddle 00816fc"
-    python tests/peers/freeze.py flax     -                                           "flax 0.12.8, jax 0.10.2"
+    python tests/peers/freeze.py flax            -  "flax 0.12.8, jax 0.10.2"
+    python tests/peers/freeze.py keras           -  "keras 3.15.1, torch 2.13.0"
+    python tests/peers/freeze.py deepspeed-zero  -  "deepspeed 0.19.8"
+    python tests/peers/freeze.py deepspeed-fp16  -  "deepspeed 0.19.8"
+
+What is given as `-` is imported. A change of `null` is the step at which the system raised.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import ast
 import contextlib
 import io
 import json
+import os
 import random
 import sys
 import types
@@ -108,6 +114,52 @@ def run_flax(_: str, p: dict[str, Any]) -> Update:
     return update
 
 
+def run_keras(_: str, p: dict[str, Any]) -> Update:
+    os.environ["KERAS_BACKEND"] = "torch"
+    import keras
+
+    variable = keras.Variable([1.0, 2.0])
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.0), **p)
+
+    def update(found_inf: bool) -> float:
+        gradient = keras.ops.convert_to_tensor([float("inf") if found_inf else 0.0, 0.0])
+        optimizer.apply([gradient], [variable])
+        return float(keras.ops.convert_to_numpy(optimizer.dynamic_scale.value))
+
+    return update
+
+
+def run_deepspeed_zero(_: str, p: dict[str, Any]) -> Update:
+    import torch
+    from deepspeed.runtime.fp16 import loss_scaler
+
+    loss_scaler.dist.get_rank = lambda: 1
+    scaler = loss_scaler.CreateLossScaler(torch.half, 0, True, p)
+
+    def update(found_inf: bool) -> float:
+        scaler.update_scale(found_inf)
+        return float(scaler.cur_scale)
+
+    return update
+
+
+def run_deepspeed_fp16(_: str, p: dict[str, Any]) -> Update:
+    import torch
+    from deepspeed.runtime.fp16.fused_optimizer import FP16_Optimizer
+    from deepspeed.runtime.fp16.loss_scaler import LossScaleConfig
+
+    config = LossScaleConfig(torch.float16, True, 0, p)
+    optimizer = types.SimpleNamespace(loss_scale_config=config, verbose=False)
+
+    def update(found_inf: bool) -> float:
+        FP16_Optimizer._update_scale(optimizer, found_inf)
+        return float(config.cur_scale)
+
+    return update
+
+
+DEEPSPEED = ("init_scale", "scale_window", "delayed_shift", "consecutive_hysteresis", "min_scale")
+
 PARAMETERS: dict[str, list[dict[str, Any]]] = {
     "apex": [
         {"init_scale": init, "scale_window": window, "min_loss_scale": low, "max_loss_scale": high}
@@ -160,6 +212,24 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
             (1000.1, 4.0, 0.25, 5, 1),
         ]
     ],
+    "keras": [
+        {"initial_scale": 2.0**15, "dynamic_growth_steps": 2000},
+        {"initial_scale": 2.0**15, "dynamic_growth_steps": 3},
+        {"initial_scale": 2.0**126, "dynamic_growth_steps": 1},
+        {"initial_scale": 2.0**-140, "dynamic_growth_steps": 2},
+    ],
+    "deepspeed-zero": [
+        dict(zip(DEEPSPEED, row, strict=True))
+        for row in [
+            (2.0**16, 1000, 2, False, 1),
+            (2.0**16, 3, 2, False, 1),
+            (2.0**10, 2, 4, True, 1),
+            (1000.1, 1, 1, False, 0.25),
+        ]
+    ],
+    "deepspeed-fp16": [
+        dict(zip(DEEPSPEED, row, strict=True)) for row in [(2.0**16, 1000, 2, False, 1), (1000.1, 3, 2, False, 0.25)]
+    ],
     "flax": [
         {"scale": scale, "growth_factor": up, "backoff_factor": down, "growth_interval": interval, **more}
         for scale, up, down, interval, more in [
@@ -177,10 +247,21 @@ REPLACED = {
     "apex": "LossScaler.update_scale with _has_overflow set; torch.cuda.IntTensor is torch.IntTensor, no fused kernel",
     "megatron": "DynamicGradScaler.update; tensors are made on the CPU instead of 'cuda'",
     "paddle": "AmpScaler._update on a stand-in whose _scale is a numpy float32 instead of a float32 Paddle tensor",
+    "keras": "LossScaleOptimizer.apply around SGD on the torch backend; nothing replaced",
+    "deepspeed-zero": "CreateLossScaler(...).update_scale; no process group, so get_rank answers 1",
+    "deepspeed-fp16": "FP16_Optimizer._update_scale on a stand-in that holds its LossScaleConfig",
     "flax": "DynamicScale.value_and_grad under jax.jit, gradients infinite or finite; nothing replaced",
 }
 
-RUN = {"apex": run_apex, "megatron": run_megatron, "paddle": run_paddle, "flax": run_flax}
+RUN = {
+    "apex": run_apex,
+    "megatron": run_megatron,
+    "paddle": run_paddle,
+    "flax": run_flax,
+    "keras": run_keras,
+    "deepspeed-zero": run_deepspeed_zero,
+    "deepspeed-fp16": run_deepspeed_fp16,
+}
 
 
 def streams(first: bool) -> Iterator[list[bool]]:
@@ -198,7 +279,14 @@ def freeze(system: str, source: str, version: str) -> dict[str, Any]:
             scale, changes = None, []
             update = RUN[system](source, parameters)
             for step, found_inf in enumerate(overflows):
-                before, scale = scale, update(found_inf)
+                before = scale
+                try:
+                    scale = update(found_inf)
+                except Exception as error:
+                    if "already at minimum" not in str(error):
+                        raise
+                    changes.append([step, None])
+                    break
                 if scale != before:
                     changes.append([step, scale])
             where = [step for step, found_inf in enumerate(overflows) if found_inf]
