@@ -157,6 +157,8 @@ def test_configuration_counts_and_the_command_line_comes_on_top(folder: Path) ->
         (("--format", "xml"), "xml"),
         (("--unsafe-fixes",), "--fix"),
         (("--explain", "MP999"), "MP999"),
+        (("-", "."), "stands alone"),
+        (("--fix", "-"), "stands alone"),
     ],
 )
 def test_what_cannot_run_exits_with_2(folder: Path, arguments: tuple[str, ...], words: str) -> None:
@@ -175,7 +177,7 @@ def test_a_wrong_configuration_exits_with_2(folder: Path) -> None:
     assert "'ignore'" in result.output
 
 
-BROKEN = "import torch\nwith torch.autocast('cuda':\n  pass  # GradScaler\n"
+BROKEN = "import torch\nwith torch.autocast('cuda':\n  pass  # GradScaler, TrainingArguments\n"
 
 
 def test_a_file_that_cannot_be_read_is_a_finding_and_the_rest_is_linted(folder: Path) -> None:

@@ -102,6 +102,8 @@ def command(context: click.Context, /, paths: tuple[str, ...], output: str, **op
     """
     if options["unsafe_fixes"] and not options["fix"]:
         raise click.UsageError("--unsafe-fixes goes with --fix; --diff shows every fix already.", context)
+    if STDIN in paths and (len(paths) > 1 or options["fix"]):
+        raise click.UsageError("- stands alone and is not written back; --diff shows its fixes.", context)
     given = paths or (".",)
     config = _configure(given, options)
     baseline = None if options["write_baseline"] else _baseline(config)
