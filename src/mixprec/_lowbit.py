@@ -1,7 +1,7 @@
 """A bf16 weight without a master still follows updates far below its spacing, by compensation or by chance.
 
 Both wrappers run the wrapped optimizer on float32 copies of a few weights at a time and differ only in how the result
-goes back into bf16: `KahanSum` keeps what rounding lost in a second bf16 tensor and gives it back before the next
+goes back into bf16: `KahanSum` keeps what rounding lost in a second 16-bit tensor and gives it back before the next
 update; `StochasticRounding` keeps nothing and rounds up with the probability that makes the expected value exact.
 """
 
@@ -124,7 +124,7 @@ class LowBit(Optimizer):
         stand_in = nn.Parameter(self._widen(weight, state))
         stand_in.grad = weight.grad.float()
         if state:
-            self.state[stand_in] = {k: v if k == _COMPENSATION else _widened(v) for k, v in state.items()}
+            self.state[stand_in] = {k: _widened(v) for k, v in state.items()}
         made.append((weight, stand_in))
         return stand_in
 
@@ -139,25 +139,30 @@ class LowBit(Optimizer):
 
 
 class KahanSum(LowBit):
-    """bf16 weights with a bf16 compensation each: together 16 bits of precision instead of 8.
+    """bf16 weights with a 16-bit compensation each: Kahan's idea, and nothing is lost.
 
         optimizer = KahanSum(torch.optim.AdamW(model.bfloat16().parameters(), lr=1e-3))
 
-    A weight stands for weight + compensation. The sum is updated in float32, its rounding to bf16 is the weight, and
-    the rounding of what that lost is the compensation. The relative error of a weight is at most 2^-17, so updates
-    down to about 2^-17 of the weight count; a float32 master would follow them down to 2^-25.
+    A bf16 is the upper half of a float32. The compensation is the signed lower half, what rounding to the weight lost
+    counted in units of the last place of float32, so the two are a float32 value and training is bit for bit that with
+    float32 masters, at half their memory. The weight is the value rounded to nearest, ties away from zero.
+
+    A compensation belongs to the weight that it was made with: where weights are loaded, load the optimizer's state.
 
     **Cost** beside `LowBit`'s: 2 bytes per parameter kept, R 2 W 2.
     """
 
     def _widen(self, weight: Tensor, state: Mapping[str, Any]) -> Tensor:
         full = weight.detach().float()
-        return full.add_(state[_COMPENSATION]) if _COMPENSATION in state else full
+        if _COMPENSATION in state:
+            full.view(torch.int32).add_(state[_COMPENSATION])
+        return full
 
     def _narrow_(self, weight: Tensor, value: Tensor, state: dict[str, Any]) -> None:
-        weight.copy_(value)
-        lost = value.sub_(weight)
-        state[_COMPENSATION] = torch.where(lost.isfinite(), lost, 0.0).to(weight.dtype)
+        bits = value.contiguous().view(torch.int32)
+        upper = (bits + 32768) & -65536
+        state[_COMPENSATION] = (bits - upper).to(torch.int16)
+        weight.copy_(torch.where(value.isnan(), value, upper.view(torch.float32)))
 
 
 class StochasticRounding(LowBit):

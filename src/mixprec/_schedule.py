@@ -9,12 +9,12 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau, SequentialLR
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from mixprec.errors import CheckpointError, InvalidValueError
 from mixprec.records import StepReason, StepReport
 
-__all__ = ["Average", "Schedule", "SkipAwareScheduler", "StepCounter", "check_schedule", "warmup"]
+__all__ = ["Average", "Schedule", "SkipAwareScheduler", "StepCounter", "Warmup", "check_schedule", "warmup"]
 
 T = TypeVar("T")
 
@@ -81,13 +81,15 @@ def check_schedule(scheduler: object) -> None:
         raise InvalidValueError("scheduler", type(scheduler).__name__, accepted)
 
 
-def warmup(after: Optimizer | LRScheduler, steps: int, start: float = 0.0) -> LRScheduler:
-    """A scheduler that raises the learning rate linearly over `steps` steps and then goes on as `after` would.
+def warmup(after: Optimizer | LRScheduler, steps: int, start: float = 0.0) -> Warmup:
+    """A scheduler that raises the learning rates linearly over `steps` steps and then goes on as `after` would.
+
+        scheduler = warmup(torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 1000), steps=100)
 
     Args:
-        after: an optimizer, whose rate is held after the warm-up, or a scheduler that was just made, whose first step
-            is taken when the warm-up ends.
-        steps: the rate reaches its full value at this step; step k of them has (start + (1 − start)·(k+1)/steps) of it.
+        after: an optimizer, whose rates are held after the warm-up, or a scheduler that was just made, which then takes
+            all its steps, shifted by `steps`.
+        steps: step k of them, from 0, has (start + (1 − start)·(k+1)/steps) of the rates that `after` begins with.
         start: the share to begin from, 0 ≤ start < 1.
 
     Raises: InvalidValueError.
@@ -96,15 +98,63 @@ def warmup(after: Optimizer | LRScheduler, steps: int, start: float = 0.0) -> LR
         raise InvalidValueError("steps", steps, "a whole number, 1 or more")
     if not 0.0 <= start < 1.0:
         raise InvalidValueError("start", start, "a share of the learning rate, 0 or more and below 1")
-
-    def factor(step: int) -> float:
-        return start + (1.0 - start) * min(1.0, (step + 1) / steps)
-
     if isinstance(after, Optimizer):
-        return LambdaLR(after, factor)
+        return Warmup(after, None, steps, start)
     check_schedule(after)
-    rise = LambdaLR(after.optimizer, factor)
-    return SequentialLR(after.optimizer, [rise, after], milestones=[steps])
+    return Warmup(after.optimizer, after, steps, start)
+
+
+class Warmup(LRScheduler):
+    """What `warmup` makes. It asks `after` for nothing but `step`, and so composes with chained schedulers as well,
+    which torch's `SequentialLR` does not.
+    """
+
+    def __init__(self, optimizer: Optimizer, after: LRScheduler | None, steps: int, start: float) -> None:
+        # torch's constructor is left out: it takes a step, and patches the optimizer to warn about an order of calls
+        self.optimizer = optimizer
+        self.after = after
+        self.steps = steps
+        self.start = start
+        self.last_epoch = 0
+        self.base_lrs = [_copy(group["lr"]) for group in optimizer.param_groups]
+        self._set()
+
+    def get_lr(self) -> list[Any]:
+        """The rates of the current step of the warm-up."""
+        share = self.start + (1.0 - self.start) * min(1.0, (self.last_epoch + 1) / self.steps)
+        return [rate * share for rate in self.base_lrs]
+
+    def step(self, epoch: int | None = None) -> None:
+        """Advance by one; `epoch` is not accepted. Raises: InvalidValueError."""
+        if epoch is not None:
+            raise InvalidValueError("epoch", epoch, "None", "A warm-up advances one step at a time.")
+        self.last_epoch += 1
+        if self.last_epoch > self.steps and self.after is not None:
+            self.after.step()
+            self._last_lr = self.after.get_last_lr()
+        else:
+            self._set()
+
+    def _set(self) -> None:
+        self._last_lr = self.get_lr()
+        for group, rate in zip(self.optimizer.param_groups, self._last_lr, strict=True):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it stands, the rates that it leads to, and the state of `after`."""
+        own = {name: getattr(self, name) for name in ("steps", "start", "last_epoch", "base_lrs", "_last_lr")}
+        return {**own, "after": None if self.after is None else self.after.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore; as with torch's schedulers the optimizer's own state holds the current rates."""
+        state = dict(state_dict)
+        after = state.pop("after")
+        if self.after is not None:
+            self.after.load_state_dict(after)
+        self.__dict__.update(state)
 
 
 @dataclass
@@ -176,6 +226,10 @@ class Average:
         self.decay = decay
         for mine, saved in zip(self.values, values, strict=True):
             mine.copy_(saved)
+
+
+def _copy(rate: Any) -> Any:
+    return rate.clone() if isinstance(rate, Tensor) else rate
 
 
 def _entry(state: Mapping[str, Any], name: str, kind: type[T]) -> T:
