@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 from types import CellType, FunctionType
 from typing import Any
 
@@ -22,9 +23,13 @@ _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_funct
 def opened(function: FunctionType) -> FunctionType | None:
     """The copy of `function` that runs its body under a mode; None where the function does not ask, and so has none.
 
-    A function that only picks between others that ask (`F.max_pool2d`) is opened through them.
+    A function that only picks between others that ask (`F.max_pool2d`) is opened through them. A method that goes on
+    to the builtin that it overrides (`Tensor.unflatten`, `Tensor.__pow__`) is left closed: the builtin, called under
+    the mode, names the method again, and no other op is inside.
     Cost: once per function; copies share one dict of globals per module.
     """
+    if "super" in function.__code__.co_names or not isinstance(inspect.unwrap(function), FunctionType):
+        return None
     if _asks(function):
         return _copy(function, _answering(_Scope(function.__globals__)), function.__closure__)
     if any(isinstance(c.cell_contents, FunctionType) and _asks(c.cell_contents) for c in function.__closure__ or ()):

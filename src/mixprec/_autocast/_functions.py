@@ -48,7 +48,7 @@ def _namespaces() -> Iterator[tuple[str, Any]]:
 @functools.lru_cache(maxsize=1)
 def functions_by_op() -> Mapping[str, tuple[Function, ...]]:
     """Op -> the builtins and operators that call it, and the thin Python wrappers of one builtin."""
-    found: dict[str, set[Function]] = defaultdict(set)
+    found: dict[str, set[Any]] = defaultdict(set)
     for prefix, namespace in _namespaces():
         for name in dir(namespace):
             function = getattr(namespace, name)

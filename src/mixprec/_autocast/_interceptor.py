@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any, Union
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from mixprec._autocast._cache import CastCache
 from mixprec._autocast._composites import opened
 from mixprec._autocast._plan import Plan, Stay
-from mixprec._autocast._rules import Opening, keep
+from mixprec._autocast._rules import Call, Opening, keep
 
 __all__ = ["Exchange", "Interceptor", "active_interceptors", "exchange", "undo"]
 
@@ -34,22 +34,22 @@ class Interceptor(TorchFunctionMode):
         self.plan = plan
         self.cache = cache
         self.stay = plan.outside if stay is None else stay
-        self.table = self.stay.table
         self.device_type = plan.device_type
         self.sharing = plan.sharing
         self.faithful = plan.faithful
         self.whole = plan.whole
         self.muted = False
         self.bindings: list[Any] = []
+        self.learning = False
         self._left: list[tuple[Stay, bool, bool]] = []
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = {} if kwargs is None else kwargs
-        call = self.table.get(func)
+        call = self.stay.table.get(func) if type(func) is not FunctionType else _python_call(self, func)
         if call is not None:
             return call(self, func, args, kwargs)
-        if self.whole or type(func) is FunctionType:
-            return _unlisted(self, func, args, kwargs)
+        if self.whole and getattr(func, "namespace", "aten") == "aten":
+            return keep(self, func, args, kwargs)
         return func(*args, **kwargs)
 
     def acts(self) -> bool:
@@ -61,13 +61,12 @@ class Interceptor(TorchFunctionMode):
         enabled = torch.is_autocast_enabled(self.device_type)
         self._left.append((self.stay, self.muted, enabled))
         if enabled or self.muted:
-            self.stay, self.table, self.muted = stay, stay.table, stay.quiet
+            self.stay, self.muted = stay, stay.quiet
             torch.set_autocast_enabled(self.device_type, not stay.quiet)
 
     def leave(self) -> None:
         """Go back to where the program was before the innermost `arrive`."""
         self.stay, self.muted, enabled = self._left.pop()
-        self.table = self.stay.table
         torch.set_autocast_enabled(self.device_type, enabled)
 
     def again(self, cache: CastCache) -> Interceptor:
@@ -82,14 +81,14 @@ def active_interceptors(device_type: str | None = None) -> list[Interceptor]:
     """The interceptors in this thread, innermost last: those for `device_type`, or all."""
     if not torch._C._len_torch_function_stack():
         return []
-    modes = [mode for mode in torch.overrides._get_current_function_mode_stack() if isinstance(mode, Interceptor)]
+    modes = [mode for mode in _stack() if isinstance(mode, Interceptor)]
     return [mode for mode in modes if device_type is None or mode.device_type == device_type]
 
 
 def exchange(entering: Sequence[Interceptor], device_type: str | None = None) -> Exchange:
     """Put `entering` in the place of the active interceptors for `device_type`, or of all."""
     leaving = active_interceptors(device_type)
-    before = torch.overrides._get_current_function_mode_stack() if leaving else None
+    before = _stack() if leaving else None
     if before is not None:
         _replace_stack([mode for mode in before if mode not in leaving])
     for mode in entering:
@@ -107,8 +106,12 @@ def undo(exchange: Exchange) -> None:
         torch._C._pop_torch_function_stack()
 
 
-Exchange = tuple[Union[list[TorchFunctionMode], None], int]
+Exchange = tuple[list[TorchFunctionMode] | None, int]
 """The stack as it was, if it had to be rebuilt, and how many modes were put on top."""
+
+
+def _stack() -> list[TorchFunctionMode]:
+    return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
 
 
 def _replace_stack(stack: Sequence[TorchFunctionMode]) -> None:
@@ -118,12 +121,15 @@ def _replace_stack(stack: Sequence[TorchFunctionMode]) -> None:
         torch._C._push_on_torch_function_stack(mode)
 
 
-def _unlisted(mode: Interceptor, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """A function of another library that may hide ops, or any function where PyTorch's casts are kept out of all."""
-    if type(func) is FunctionType and not torch.compiler.is_compiling():
-        copy = opened(func)
-        if copy is not None:
-            return Opening(copy)(mode, func, args, kwargs)
-    if mode.whole and getattr(func, "namespace", "aten") == "aten":
-        return keep(mode, func, args, kwargs)
-    return func(*args, **kwargs)
+def _python_call(mode: Interceptor, func: Any) -> Call | None:
+    """What to do with a call of a Python function: as the table says, or opened, where the table has never seen it.
+
+    While compiling it is found by its name, because Dynamo (torch 2.13) cannot look a method of `Tensor` up by itself.
+    """
+    if torch.compiler.is_compiling():
+        named = mode.stay.named.get(f"{func.__module__}.{func.__name__}")
+        return named if named is not None else mode.stay.table.get(func)
+    call = mode.stay.table.get(func)
+    if call is None and not mode.stay.quiet and (copy := opened(func)) is not None:
+        return Opening(copy)
+    return call

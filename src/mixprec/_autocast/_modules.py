@@ -3,10 +3,12 @@
 A model is bound to a plan: its modules are walked, and hooks are put on those that a rule names, for as long as a
 region, or a recomputation of what ran in one, is active. Which model that is, is learnt from the first module called
 in the region that belongs to none bound before: that module is the root, and its path is `""`. `region.rooted(model)`
-names it instead, which is needed where the caller starts below the root.
+names it instead, which is needed where the caller starts below the root or compiles a function around the model.
 
 Paths are those of `named_modules`, without the segments that wrappers add: `_orig_mod` of torch.compile, `module` of
 `DistributedDataParallel` and `DataParallel`, `_fsdp_wrapped_module`, `_checkpoint_wrapped_module`.
+
+Hooks come back under the ids that they had first: torch.compile guards the ids, and would compile again every step.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules import module as nn_module
 
 from mixprec._autocast._interceptor import Interceptor, active_interceptors
 from mixprec._autocast._plan import Plan, Stay
@@ -27,7 +29,7 @@ from mixprec._policy import CastRule, Kind, Place
 from mixprec._policy.selector import class_names
 from mixprec.errors import UnknownNameError
 
-__all__ = ["Binding", "Roots", "bind", "refuse_unmatched"]
+__all__ = ["Binding", "bind", "follow_modules", "refuse_unmatched", "unfollow_modules"]
 
 
 class Binding:
@@ -36,31 +38,31 @@ class Binding:
     def __init__(self, plan: Plan, root: nn.Module) -> None:
         self.ids = frozenset(map(id, root.modules()))
         self.places = tuple((weakref.ref(module), places) for module, places in _walk(root, "", (), set()))
-        self._stays = tuple((ref, plan.inside(places)) for ref, places in self.places if _spoken_of(plan, places[-1]))
-        self._device_type = plan.device_type
+        ruled = [(ref, plan.inside(places)) for ref, places in self.places if _spoken_of(plan, places[-1])]
+        self._gates = tuple((ref, _Gate(plan.device_type, stay)) for ref, stay in ruled)
         self._users = 0
-        self._handles: list[Any] = []
         self._lock = threading.Lock()
 
     def use(self, change: int) -> None:
         """One user more (+1) or less (-1). **Cost**: two hooks per module with rules, for the first and the last."""
         with self._lock:
             self._users += change
-            if self._users and not self._handles:
-                self._handles = [handle for ref, stay in self._stays for handle in self._hooks(ref(), stay)]
-            elif not self._users:
-                for handle in self._handles:
-                    handle.remove()
-                self._handles = []
+            if self._users == (1 if change > 0 else 0):
+                for ref, gate in self._gates:
+                    if (module := ref()) is not None:
+                        gate.open(module) if change > 0 else gate.close(module)
 
     def stay_in(self, module: nn.Module) -> Stay | None:
         """What holds inside `module`, where a rule names it."""
-        return next((stay for ref, stay in self._stays if ref() is module), None)
+        return next((gate.stay for ref, gate in self._gates if ref() is module), None)
 
-    def _hooks(self, module: nn.Module | None, stay: Stay) -> Iterator[Any]:
-        if module is None:
-            return
-        device_type = self._device_type
+
+class _Gate:
+    """The two hooks of one module, always the same two under the same ids."""
+
+    def __init__(self, device_type: str, stay: Stay) -> None:
+        self.stay = stay
+        self._ids: tuple[int, int] | None = None
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
             return arrive(device_type, stay, args, kwargs)
@@ -68,67 +70,68 @@ class Binding:
         def after(module: nn.Module, args: Any, output: Any) -> None:
             leave(device_type)
 
-        yield module.register_forward_pre_hook(before, with_kwargs=True)
-        yield module.register_forward_hook(after, always_call=True)
+        self._before, self._after = before, after
 
+    def open(self, module: nn.Module) -> None:
+        if self._ids is None:
+            first = module.register_forward_pre_hook(self._before, with_kwargs=True)
+            self._ids = first.id, module.register_forward_hook(self._after, always_call=True).id
+            return
+        before, after = self._ids
+        module._forward_pre_hooks[before] = self._before
+        module._forward_pre_hooks_with_kwargs[before] = True
+        module._forward_hooks[after] = self._after
+        module._forward_hooks_always_called[after] = True
 
-class Roots:
-    """The models that a region's module rules are in force for: the one named, or each outermost one as it is called.
-
-    **Cost**: for a named model a walk over its modules; for learning, 1 us per call of any module.
-    """
-
-    def __init__(self, mode: Interceptor, named: nn.Module | None) -> None:
-        self._mode = mode
-        self._handle: Any = None
-        if named is not None:
-            self._add(named)
-        else:
-            self._handle = register_module_forward_pre_hook(self._learn)
-
-    def release(self) -> None:
-        """Take every hook away."""
-        if self._handle is not None:
-            self._handle.remove()
-        for binding in self._mode.bindings:
-            binding.use(-1)
-
-    def _add(self, root: nn.Module) -> Binding:
-        binding = bind(self._mode.plan, root)
-        binding.use(+1)
-        self._mode.bindings.append(binding)
-        return binding
-
-    def _learn(self, module: nn.Module, args: Any) -> Any:
-        if self._mode not in active_interceptors() or any(id(module) in b.ids for b in self._mode.bindings):
-            return None
-        stay = self._add(module).stay_in(module)
-        if stay is None:
-            return None
-        arrived = arrive(self._mode.device_type, stay, args, {})  # its own hook is too new to be called this time
-        return None if arrived is None else arrived[0]
-
-
-def refuse_unmatched(plan: Plan, root: nn.Module) -> None:
-    """Raise `UnknownNameError` for a path in the policy, without wildcards, that no module of `root` has."""
-    paths = [places[-1].path for _, places in bind(plan, root).places]
-    for rule in plan.policy.module_rules:
-        where = rule.where
-        if (
-            where is not None
-            and where.kind is Kind.PATH
-            and not any(c in where.pattern for c in "*?[")
-            and where.pattern not in paths
-        ):
-            raise UnknownNameError("module path", where.pattern, paths)
+    def close(self, module: nn.Module) -> None:
+        before, after = self._ids or (-1, -1)
+        for hooks in (module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs):
+            hooks.pop(before, None)
+        for hooks in (module._forward_hooks, module._forward_hooks_always_called):
+            hooks.pop(after, None)
 
 
 def bind(plan: Plan, root: nn.Module) -> Binding:
     """The binding of `root`, made again when its modules have changed. **Cost**: a walk over the modules."""
-    found = plan.bindings.get(root)
+    found: Binding | None = plan.bindings.get(root)
     if found is None or found.ids != frozenset(map(id, root.modules())):
         found = plan.bindings[root] = Binding(plan, root)
     return found
+
+
+def follow_modules(mode: Interceptor, root: nn.Module | None) -> None:
+    """Put the module rules of `mode` in force: for `root`, or for each outermost module as it is called.
+
+    **Cost**: for a named root a walk over its modules; for learning, 1 us per call of any module.
+    Raises `RuntimeError` while compiling, where hooks cannot be registered.
+    """
+    if torch.compiler.is_compiling():
+        raise RuntimeError(  # no error of ours: Dynamo shows the text of built-in ones only
+            "A region with module rules cannot be entered inside a compiled function, because it puts hooks on modules."
+            " Enter it outside: with autocast(...): compiled(x)."
+        )
+    mode.learning = root is None
+    if root is not None:
+        _follow(mode, root)
+    else:
+        _learn_roots(+1)
+
+
+def unfollow_modules(mode: Interceptor) -> None:
+    """Take the hooks of `mode` away."""
+    if mode.learning:
+        _learn_roots(-1)
+    for binding in mode.bindings:
+        binding.use(-1)
+
+
+def refuse_unmatched(plan: Plan, root: nn.Module) -> None:
+    """Raise `UnknownNameError` for a path in the policy, without wildcards, that no module of `root` has."""
+    paths = {places[-1].path for _, places in bind(plan, root).places}
+    named = {r.where.pattern for r in plan.policy.module_rules if r.where is not None and r.where.kind is Kind.PATH}
+    for pattern in sorted(named - paths):
+        if not any(c in pattern for c in "*?["):
+            raise UnknownNameError("module path", pattern, paths - {""}, "Paths are those of model.named_modules().")
 
 
 def arrive(device_type: str, stay: Stay, args: Any, kwargs: Any) -> Any:
@@ -149,6 +152,51 @@ def leave(device_type: str) -> None:
     modes = active_interceptors(device_type)
     if modes:
         modes[-1].leave()
+
+
+def _follow(mode: Interceptor, root: nn.Module) -> Binding:
+    binding = bind(mode.plan, root)
+    binding.use(+1)
+    mode.bindings.append(binding)
+    return binding
+
+
+_learners = 0
+_learning_id: int | None = None
+_learning_lock = threading.Lock()
+
+
+def _learn_roots(change: int) -> None:
+    """One region more (+1) or less (-1) that learns its roots."""
+    global _learners, _learning_id
+    with _learning_lock:
+        _learners += change
+        if _learning_id is None:
+            _learning_id = nn_module.register_module_forward_pre_hook(_learn).id
+        elif _learners:
+            nn_module._global_forward_pre_hooks[_learning_id] = _learn
+        else:
+            nn_module._global_forward_pre_hooks.pop(_learning_id, None)
+
+
+def _learn(module: nn.Module, args: Any) -> Any:
+    for mode in active_interceptors():
+        if mode.learning and not any(id(module) in binding.ids for binding in mode.bindings):
+            args = _learnt(mode, module, args)
+    return args
+
+
+def _learnt(mode: Interceptor, root: nn.Module, args: Any) -> Any:
+    if torch.compiler.is_compiling():
+        raise RuntimeError(  # no error of ours: Dynamo shows the text of built-in ones only
+            "The model that the policy's module rules speak of was met inside a compiled function."
+            " Name it where the region is entered: autocast(..., policy=policy).rooted(model)."
+        )
+    stay = _follow(mode, root).stay_in(root)
+    if stay is None:
+        return args
+    arrived = arrive(mode.device_type, stay, args, {})  # the root's own hook is too new to be called this time
+    return args if arrived is None else arrived[0]
 
 
 def _spoken_of(plan: Plan, place: Place) -> bool:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
+import torch
+
 from mixprec._autocast._composites import opened
 from mixprec._autocast._functions import aten_functions, foreign_functions, functions_by_op, python_functions
-from mixprec._autocast._rules import Call, Opening, rule_for
+from mixprec._autocast._parts import PARTS
+from mixprec._autocast._rules import AsMethod, Call, Opening, rule_for
 from mixprec._policy import CastRule, Decision, Level, Place, Policy, Sharing, resolve_at
 from mixprec._policy.base import table
 from mixprec._policy.names import KNOWN
@@ -31,11 +35,18 @@ class Stay:
     """What holds while a place is in force: outside of modules, or inside one that a rule speaks of.
 
     `quiet`: autocast is off there. `inputs`: what the module's floating-point inputs are cast to on the way in.
+    `named`: the Python functions of the table by module and name, where that name is theirs alone.
     """
 
     table: Table = field(repr=False)
     quiet: bool = False
     inputs: CastRule | None = None
+    named: Mapping[str, Call] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        python = [f for f in self.table if isinstance(f, FunctionType)]
+        names = Counter(map(_name, python))
+        object.__setattr__(self, "named", {_name(f): self.table[f] for f in python if names[_name(f)] == 1})
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +88,10 @@ class Plan:
         quiet = ruling in _QUIET and all(d.level is Level.MODULE for d in decisions.values())
         table = {} if quiet else _table(_intercepted(self, decisions))
         return Stay(table, quiet, ruling if ruling in _CAST_IN else None)
+
+
+def _name(function: FunctionType) -> str:
+    return f"{function.__module__}.{function.__name__}"  # __qualname__ is not traced rightly by torch 2.13
 
 
 _QUIET = (CastRule.FP32, CastRule.KEEP)
@@ -172,15 +187,25 @@ def _intercepted(plan: Plan, decisions: Mapping[str, Decision]) -> Mapping[str, 
     """The decisions that PyTorch would not carry out by itself, or whose casts are to be shared."""
     if plan.whole:
         return {op: d for op, d in decisions.items() if d.rule is not CastRule.KEEP}
+    return {op: d for op, d in decisions.items() if _differs(plan, op, d)}
+
+
+def _differs(plan: Plan, op: str, decision: Decision) -> bool:
+    """Whether PyTorch's own list does something else with `op`.
+
+    A row of that list that only sums up what an op's parts do is not exact, so it is trusted for that list alone. An
+    op that the device cannot run in 16 bits is left alone, unless the policy itself speaks of it.
+    """
     native = native_policy(plan.device_type)
-    theirs = native.ops if native else {}
-    fixed = {op for op, group in table(native.base).items() if group.only} if native else set()
-    return {
-        op: d
-        for op, d in decisions.items()
-        if not (op in fixed and d.level in (Level.BASE, Level.DEFAULT))
-        and (d.rule is not theirs.get(op, CastRule.KEEP) or (plan.share and d.rule in _CASTING))
-    }
+    group = table(native.base).get(op) if native else None
+    theirs = CastRule.KEEP if group is None else group.rule
+    if group is not None and group.only and decision.level in (Level.BASE, Level.DEFAULT):
+        return False
+    if decision.rule is theirs and not (
+        group is not None and group.parts and native and plan.policy.base != native.base
+    ):
+        return plan.share and decision.rule in _CASTING
+    return True
 
 
 _CASTING = (CastRule.LOW, CastRule.FP32, CastRule.WIDEST)
@@ -189,15 +214,18 @@ _CASTING = (CastRule.LOW, CastRule.FP32, CastRule.WIDEST)
 def _table(decisions: Mapping[str, Decision]) -> Table:
     """Function objects -> what to do with their calls."""
     table: dict[Any, Call] = dict(_openings())
+    for op, call in PARTS.items():
+        table.update(dict.fromkeys(_functions(op), call))
     for op, decision in decisions.items():
         table.update(dict.fromkeys(_functions(op), rule_for(decision)))
     return table
 
 
 @functools.lru_cache(maxsize=1)
-def _openings() -> Mapping[FunctionType, Call]:
+def _openings() -> Mapping[Any, Call]:
     """Every Python function of PyTorch that hides other ops -> the call that opens it."""
-    return {f: Opening(copy) for f in python_functions() if (copy := opened(f)) is not None}
+    openings: dict[Any, Call] = {f: Opening(copy) for f in python_functions() if (copy := opened(f)) is not None}
+    return {**openings, torch.Tensor.unflatten: AsMethod()}
 
 
 def _functions(op: str) -> Iterable[Any]:

@@ -32,7 +32,8 @@ def install() -> None:
     """Wrap the three methods. The second call does nothing."""
     frame: Any = checkpoint._CheckpointFrame
     frame.__init__ = _frame_with_policy(frame.__init__)
-    checkpoint.CheckpointFunction.forward = staticmethod(_forward_with_policy(checkpoint.CheckpointFunction.forward))
+    reentrant: Any = checkpoint.CheckpointFunction
+    reentrant.forward = staticmethod(_forward_with_policy(reentrant.forward))
     backward: Any = BackwardCFunction
     backward._fwd_used_autocast = _NotedPolicy()
     backward.apply = _apply_with_policy(backward.apply)

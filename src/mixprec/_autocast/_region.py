@@ -18,7 +18,7 @@ from typing_extensions import Self
 
 from mixprec._autocast._cache import CastCache, CastStatistics
 from mixprec._autocast._interceptor import Exchange, Interceptor, exchange, undo
-from mixprec._autocast._modules import Roots, refuse_unmatched
+from mixprec._autocast._modules import follow_modules, refuse_unmatched, unfollow_modules
 from mixprec._autocast._plan import Plan, plan_key, plan_named
 from mixprec._autocast._recompute import install
 from mixprec._autocast._stale import own_cache, watch_steps, watched
@@ -66,7 +66,6 @@ class autocast(torch.autocast):  # noqa: N801 - a drop-in keeps the name that it
         self.policy = policy
         self._shared = shared
         self._root: nn.Module | None = None
-        self._roots: Roots | None = None
         self._interceptor: Interceptor | None = None
         self._exchange: Exchange | None = None
         self._plan = _plan(policy, self.device, self._whole, shared is not None)
@@ -74,12 +73,12 @@ class autocast(torch.autocast):  # noqa: N801 - a drop-in keeps the name that it
             _be_no_plain_autocast(self)
 
     def rooted(self, model: nn.Module) -> Self:
-        """This region, with module paths that start at `model` whichever module is called first.
+        """The same region, with module paths that start at `model` whichever module is called first.
 
         Without module rules it changes nothing. Raises `UnknownNameError` for a path without wildcards in the policy
         that no module of `model` has.
         """
-        if self._plan is not None:
+        if self._plan is not None and self._plan.per_module:
             refuse_unmatched(self._plan, model)
         self._root = model
         return self
@@ -94,7 +93,7 @@ class autocast(torch.autocast):  # noqa: N801 - a drop-in keeps the name that it
             self._traced = _traced_region(self.device, self.fast_dtype, self._enabled, self._cache_enabled)
             self._traced.__enter__()
         else:
-            super().__enter__()
+            super().__enter__()  # type: ignore[no-untyped-call]  # torch does not annotate it
             watch_steps(+1)
             self._drop_casts_of_another_dtype()
         if self._enabled and (self._plan is not None or torch._C._len_torch_function_stack()):
@@ -112,7 +111,7 @@ class autocast(torch.autocast):  # noqa: N801 - a drop-in keeps the name that it
 
     def __call__(self, func: F) -> F:
         if self._plan is None or not callable(func):
-            return super().__call__(func)  # type: ignore[no-any-return]  # torch does not annotate it
+            return super().__call__(func)  # type: ignore[no-any-return, no-untyped-call]  # torch does not annotate it
         return _in_fresh_region(self, func)
 
     def _drop_casts_of_another_dtype(self) -> None:
@@ -124,21 +123,26 @@ class autocast(torch.autocast):  # noqa: N801 - a drop-in keeps the name that it
         if self._plan is None:  # PyTorch's own list, inside a region with a policy
             self._exchange = exchange([], self.device)
             return
-        if not torch.compiler.is_compiling():
-            install()
-        self._interceptor = Interceptor(self._plan, own_cache() if self._shared is None else watched(self._shared))
+        self._interceptor = Interceptor(self._plan, self._cache())
         self._exchange = exchange([self._interceptor], self.device)
         if self._plan.per_module:
-            self._roots = Roots(self._interceptor, self._root)
+            follow_modules(self._interceptor, self._root)
+
+    def _cache(self) -> CastCache:
+        if torch.compiler.is_compiling():
+            return _UNUSED
+        install()
+        return own_cache() if self._shared is None else watched(self._shared)
 
     def _intercept_no_more(self) -> None:
         if self._exchange is not None:
             undo(self._exchange)
             self._exchange = None
-        if self._roots is not None:
-            self._roots.release()
-            self._roots = None
-        if self._interceptor is not None and self._shared is None:
+        if self._interceptor is None or torch.compiler.is_compiling():
+            return
+        if self._interceptor.plan.per_module:
+            unfollow_modules(self._interceptor)
+        if self._shared is None:
             self._interceptor.cache.clear()
 
 
@@ -161,6 +165,10 @@ class _Intercepting(autocast, _UnmanagedAutocast):
 
 class _Interpreting(interpret, _UnmanagedAutocast):
     """The same for `interpret`."""
+
+
+_UNUSED = CastCache()
+"""The cache of regions that are being compiled: equal casts are merged by the compiler."""
 
 
 def _be_no_plain_autocast(region: autocast) -> None:

@@ -17,7 +17,7 @@ from mixprec._autocast._cache import CastCache, is_weight, may_share
 from mixprec._policy import CastRule, Decision, Sharing
 from mixprec.errors import BannedOpError
 
-__all__ = ["Call", "Opening", "Place", "cast_all", "keep", "rule_for"]
+__all__ = ["AsMethod", "Call", "Opening", "Place", "cast_all", "keep", "rule_for"]
 
 Args = tuple[Any, ...]
 Kwargs = Mapping[str, Any]
@@ -120,16 +120,26 @@ class Opening:
             return self.copy(*args, **kwargs)
 
 
+class AsMethod:
+    """Calls a method of `Tensor` that goes on to the builtin it overrides; torch.compile traces it in no other form."""
+
+    def __call__(self, place: Any, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        return getattr(args[0], function.__name__)(*args[1:], **kwargs)
+
+
 class _Banned:
     """Raises, if a tensor of the region's device is involved."""
 
     def __init__(self, decision: Decision) -> None:
-        self.decision = decision
+        self.error = BannedOpError(decision.op, decision.reason, decision.replacement)
+        self.text = str(self.error)
 
     def __call__(self, place: Place, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         here = any(t.device.type == place.device_type for t in _tensors([*args, *kwargs.values()]))
         if here and torch.is_autocast_enabled(place.device_type):
-            raise BannedOpError(self.decision.op, self.decision.reason, self.decision.replacement)
+            if torch.compiler.is_compiling():
+                raise RuntimeError(self.text)  # Dynamo shows the text of built-in errors only
+            raise BannedOpError(self.error.op, self.error.reason, self.error.replacement)
         return function(*args, **kwargs)
 
 
