@@ -11,9 +11,13 @@ import torch
 from torch import Tensor
 
 from mixprec._agreement._agreement import Agreement, Alone
+from mixprec._agreement._ranks import Group, Ranks
 
 Grouping: TypeAlias = "Any | Sequence[Any] | Agreement | None"
-"""A process group, several of them, an `Agreement`, or None for what the parameters say."""
+"""A process group, several of them, `"world"`, an `Agreement`, or None for what the parameters say."""
+
+WORLD = "world"
+"""As `process_group`: the ranks of the default group, looked up when they are needed."""
 
 PIPELINE_DIMENSIONS = frozenset({"pp", "pipe", "pipeline", "stage"})
 """Names of mesh dimensions along which ranks hold different parameters, in the manner of torchtitan."""
@@ -24,13 +28,13 @@ def agreement_for(params: Iterable[Tensor], process_group: Grouping = None) -> A
 
     - DTensor parameters (FSDP2, tensor parallelism): every rank of the mesh that theirs was cut from, whatever the
       placements, so that an infinity on one rank of a replicated dimension is known to all.
-    - `process_group`: also the ranks of this group, or of these groups, whose plain parameters are taken to be
-      replicated unless FSDP1 has sharded them. An `Agreement` of your own is used as it is.
+    - `process_group`: also the ranks of this group, or of these groups (`"world"`: all ranks), whose plain parameters
+      are taken to be replicated unless FSDP1 has sharded them. An `Agreement` of your own is used as it is.
     - Neither: this process alone. That is right for DDP, whose all-reduce carries an infinity to every rank.
 
     **Cost**: Python only, once per optimizer; no collective.
     """
-    if isinstance(process_group, Agreement) and not _is_ranks(process_group):
+    if isinstance(process_group, Agreement) and not isinstance(process_group, Ranks):
         return process_group
     meshes = _meshes(params)
     if process_group is None and not meshes:
@@ -66,12 +70,12 @@ def _params(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def _spanning(process_group: Grouping, meshes: list[Any]) -> Agreement:
-    from mixprec._agreement._ranks import Group, Ranks
-
     if process_group is None:
         named = Ranks.spanning([], crossing=True)
     elif isinstance(process_group, Ranks):
         named = process_group
+    elif process_group == WORLD:
+        named = Ranks(replicated=[torch.distributed.group.WORLD])
     else:
         several = list(process_group) if isinstance(process_group, (list, tuple)) else [process_group]
         named = Ranks(replicated=several)
@@ -83,10 +87,6 @@ def _spanning(process_group: Grouping, meshes: list[Any]) -> Agreement:
     ]
     joined = named.joined(dims, crossing=len(roots) <= 1)
     return joined if joined.size > 1 else Alone()
-
-
-def _is_ranks(agreement: Agreement) -> bool:
-    return type(agreement).__name__ == "Ranks"
 
 
 def _meshes(params: Iterable[Tensor]) -> list[Any]:
