@@ -13,20 +13,38 @@ from mixprec._version import __version__
 if TYPE_CHECKING:
     from mixprec import presets
     from mixprec._autocast import autocast
+    from mixprec._lowbit import KahanSum, StochasticRounding
     from mixprec._policy import Policy
     from mixprec._precision import Precision
     from mixprec._scaler import GradScaler
+    from mixprec._schedule import SkipAwareScheduler, warmup
     from mixprec.records import StepReport
 
 _HOME = {
     "GradScaler": "mixprec._scaler",
+    "KahanSum": "mixprec._lowbit",
     "Policy": "mixprec._policy",
     "Precision": "mixprec._precision",
+    "SkipAwareScheduler": "mixprec._schedule",
     "StepReport": "mixprec.records",
+    "StochasticRounding": "mixprec._lowbit",
     "autocast": "mixprec._autocast",
+    "warmup": "mixprec._schedule",
 }
 
-__all__ = ["GradScaler", "Policy", "Precision", "StepReport", "__version__", "autocast", "presets"]
+__all__ = [
+    "GradScaler",
+    "KahanSum",
+    "Policy",
+    "Precision",
+    "SkipAwareScheduler",
+    "StepReport",
+    "StochasticRounding",
+    "__version__",
+    "autocast",
+    "presets",
+    "warmup",
+]
 
 
 def __getattr__(name: str) -> Any:
