@@ -10,6 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import mixprec
 
@@ -68,6 +70,31 @@ def test_the_metadata_says_what_is_true(wheel):
 def test_the_installed_version_is_the_sources_version():
     """`importlib.metadata` and `mixprec.__version__` agree."""
     assert importlib.metadata.version("mixprec") == mixprec.__version__
+
+
+def development_requirements() -> list[Requirement]:
+    """What `pip install -e .[dev]` asks for by name, the extras that `dev` pulls in included."""
+    wanted, seen = {"dev", "report", "examples", "lsp"}, []
+    for text in importlib.metadata.requires("mixprec") or []:
+        requirement = Requirement(text)
+        marker = requirement.marker
+        if requirement.name != "mixprec" and (marker is None or any(marker.evaluate({"extra": e}) for e in wanted)):
+            seen.append(requirement)
+    return seen
+
+
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13"])
+def test_every_direct_dependency_is_constrained_once_on_each_python(python):
+    """constraints.txt fixes one version, which the requirement accepts, of each direct dependency on each Python."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    constraints = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    applied = [c for c in constraints if c.marker is None or c.marker.evaluate({"python_version": python})]
+    names = [canonicalize_name(c.name) for c in applied]
+
+    assert [name for name in set(names) if names.count(name) > 1] == []
+    fixed = {name: str(c.specifier).removeprefix("==") for name, c in zip(names, applied, strict=True)}
+    for requirement in development_requirements():
+        assert requirement.specifier.contains(fixed[canonicalize_name(requirement.name)]), requirement
 
 
 def test_it_runs_from_an_empty_folder(wheel, tmp_path):
