@@ -1,0 +1,295 @@
+"""What a file says before it is walked: which names play which role, and which statements can matter at all.
+
+A statement is *hot* when something in it, or in a function that it calls, can touch the protocol. Everything else is
+stepped over, which is what makes the walk fast.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mixprec.lint._constants import DTYPES
+from mixprec.lint._names import AUTOCASTS, SCALERS
+
+if TYPE_CHECKING:
+    from mixprec.lint._view import FileView
+
+__all__ = ["CLIPPERS", "Def", "Facts", "facts", "last_name"]
+
+Def = ast.FunctionDef | ast.AsyncFunctionDef
+_DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+CLIPPERS = frozenset(
+    {
+        "adaptive_clip_grad",
+        "clip_grad_norm",
+        "clip_grad_norm_",
+        "clip_grad_value_",
+        "clip_grads_with_norm_",
+        "dispatch_clip_grad",
+    }
+)
+"""Last names of the functions that clip gradients where they stand."""
+
+_EVENTS = CLIPPERS | {
+    "backward",
+    "first_step",
+    "get_scale",
+    "grad",
+    "is_enabled",
+    "second_step",
+    "step",
+    "unscale_",
+    "zero_grad",
+}
+_ACTIVE = re.compile(r"step|backward|optimi|zero_grad|clip|hook|callback|train", re.IGNORECASE)
+_CONTEXTS = frozenset({"Join", "autocast", "inference_mode", "no_grad", "nullcontext", "suppress"})
+_OPTIMIZER = re.compile(r"optim|^opts?(_|\d|$)|_opts?\d*$", re.IGNORECASE)
+_SCHEDULER = re.compile(r"sched|^lrs$|warmup", re.IGNORECASE)
+_SCALER = re.compile(
+    r"^(grad|loss|amp|fp16|gradient)?_?scaler(_?\w{1,4})?$|GradScaler|^_grad_scaler$|grad_scaler", re.IGNORECASE
+)
+
+
+def last_name(node: ast.AST | None) -> str:
+    """The last name of a name or attribute chain, of a subscript or call of one; empty for anything else."""
+    while isinstance(node, (ast.Call, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+class Facts:
+    """The facts of one file."""
+
+    def __init__(self, view: FileView) -> None:
+        self.view = view
+        self.functions: dict[str, list[Def]] = {}
+        for node in [*view.nodes(ast.FunctionDef), *view.nodes(ast.AsyncFunctionDef)]:
+            self.functions.setdefault(node.name, []).append(node)
+        self.classes = {node.name: node for node in view.nodes(ast.ClassDef)}
+        self.called = {last_name(call.func) for call in view.nodes(ast.Call)}
+        self.scalers = set(self._scaler_names())
+        self.optimizers = set(self._optimizer_names())
+        self.counters = set(self._counters())
+        self.tested = set(self._tested())
+        self.grown = {
+            last_name(call.func.value)
+            for call in view.nodes(ast.Call)
+            if isinstance(call.func, ast.Attribute) and call.func.attr in ("append", "extend", "insert", "pop", "update")
+        }
+        self.hot: set[ast.AST] = set()
+        self.switches: set[ast.AST] = set()
+        self.exits: set[ast.AST] = set()
+        self.keeps_scaled = any(self._keeps_scaled())
+        self._warm()
+        self._mark_exits()
+
+    # --- roles
+
+    def is_scaler(self, name: str) -> bool:
+        """Whether what is called `name` plays the scaler in this file."""
+        return name in self.scalers
+
+    def is_optimizer(self, name: str) -> bool:
+        """Whether what is called `name` plays an optimizer."""
+        return name in self.optimizers or (bool(_OPTIMIZER.search(name)) and not _SCHEDULER.search(name))
+
+    def is_scheduler(self, name: str) -> bool:
+        """Whether what is called `name` plays a learning-rate scheduler."""
+        return bool(_SCHEDULER.search(name)) and not self.is_scaler(name)
+
+    def _scaler_names(self) -> Iterator[str]:
+        for call in self.view.nodes(ast.Call):
+            func = call.func
+            if not isinstance(func, ast.Attribute):
+                continue
+            name = last_name(func.value)
+            if func.attr == "unscale_" or (
+                func.attr in ("get_scale", "scale", "step", "update") and _SCALER.search(name)
+            ):
+                yield name
+            elif func.attr == "backward" and isinstance(func.value, ast.Call) and last_name(func.value) == "scale":
+                inner = func.value.func
+                yield last_name(inner.value) if isinstance(inner, ast.Attribute) else ""
+        for name, value in _assigned(self.view):
+            if isinstance(value, ast.Call) and self.view.dotted(value.func) in SCALERS:
+                yield name
+
+    def _optimizer_names(self) -> Iterator[str]:
+        zeroed, stepped = set(), set()
+        for call in self.view.nodes(ast.Call):
+            func = call.func
+            if not isinstance(func, ast.Attribute):
+                continue
+            if func.attr in ("step", "unscale_") and last_name(func.value) in self.scalers and call.args:
+                yield last_name(call.args[0])
+            elif func.attr == "zero_grad":
+                zeroed.add(last_name(func.value))
+            elif func.attr == "step":
+                stepped.add(last_name(func.value))
+        yield from zeroed & stepped
+        for name, value in _assigned(self.view):
+            if isinstance(value, ast.Call) and (self.view.dotted(value.func) or "").startswith("torch.optim."):
+                if "lr_scheduler" not in (self.view.dotted(value.func) or ""):
+                    yield name
+
+    def _keeps_scaled(self) -> Iterator[bool]:
+        """Whether a scaled loss is kept for more than its backward."""
+        for call in self.view.nodes(ast.Call):
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "scale":
+                yield not isinstance(self.view.parent(call), ast.Attribute) and self.is_scaler(
+                    last_name(call.func.value)
+                )
+
+    def _counters(self) -> Iterator[str]:
+        """Names that are counted up somewhere; what they hold is another thing in each iteration."""
+        for node in self.view.nodes(ast.AugAssign):
+            yield last_name(node.target)
+        for assign in self.view.nodes(ast.Assign):
+            if isinstance(assign.value, ast.BinOp) and len(assign.targets) == 1:
+                name = last_name(assign.targets[0])
+                if name and name == last_name(assign.value.left):
+                    yield name
+
+    def _tested(self) -> Iterator[str]:
+        tests = [
+            node.test for node in [*self.view.nodes(ast.If), *self.view.nodes(ast.IfExp), *self.view.nodes(ast.While)]
+        ]
+        enabled = [k.value for k in self.view.nodes(ast.keyword) if k.arg in ("enabled", "dtype")]
+        for test in (*tests, *enabled):
+            for node in ast.walk(test):
+                if isinstance(node, (ast.Name, ast.Attribute)):
+                    yield last_name(node)
+
+    # --- heat
+
+    def _warm(self) -> None:
+        names = self._hot_calls()
+        while names:
+            fresh = set()
+            for call in self.view.nodes(ast.Call):
+                if call not in self.hot and last_name(call.func) in names:
+                    fresh |= self._heat(call)
+            names = fresh
+
+    def _hot_calls(self) -> set[str]:
+        names: set[str] = set()
+        for attribute in self.view.nodes(ast.Attribute):
+            if self._is_event(attribute):
+                names |= self._heat(attribute)
+        for call in self.view.nodes(ast.Call):
+            if self._makes(call):
+                names |= self._heat(call)
+        for assign in self.view.nodes(ast.Assign):
+            if self._sets_a_switch(assign):
+                self.switches.add(assign)
+                self.switches.update(_within_function(self.view, assign))
+        return names
+
+    def _is_event(self, node: ast.Attribute) -> bool:
+        if node.attr in ("scale", "update"):
+            return self.is_scaler(last_name(node.value))
+        if node.attr == "step":
+            name = last_name(node.value)
+            return self.is_scaler(name) or self.is_optimizer(name) or self.is_scheduler(name)
+        return node.attr in _EVENTS
+
+    def _makes(self, call: ast.Call) -> bool:
+        name = self.view.dotted(call.func) or ""
+        tail = name.rpartition(".")[2]
+        return (
+            name in SCALERS
+            or name in AUTOCASTS
+            or name.startswith("torch.optim.")
+            or tail in _CONTEXTS
+            or tail in CLIPPERS
+            or (self.is_scaler(last_name(call.func)) and bool(call.args))
+            or "Scaler" in tail
+            or self._hands_over(call)
+        )
+
+    def _hands_over(self, call: ast.Call) -> bool:
+        """Whether code that is not here may take the step: it is given the optimizer, or is the own base class's."""
+        name = last_name(call.func)
+        if name in self.functions or not _ACTIVE.search(name):
+            return False
+        own = (
+            isinstance(call.func, ast.Attribute)
+            and isinstance(call.func.value, ast.Name)
+            and call.func.value.id == "self"
+        )
+        given = [
+            last_name(arg) for arg in (*call.args, *(k.value for k in call.keywords)) if not isinstance(arg, ast.Call)
+        ]
+        return own or any(self.is_scaler(one) or self.is_optimizer(one) for one in given)
+
+    def _sets_a_switch(self, assign: ast.Assign) -> bool:
+        """Whether a plain truth value, None or a dtype is put where a test may find it."""
+        if not any(last_name(target) in self.tested for target in assign.targets):
+            return False
+        if isinstance(assign.value, ast.Constant):
+            return assign.value.value is None or isinstance(assign.value.value, bool)
+        name = last_name(assign.value) if isinstance(assign.value, (ast.Name, ast.Attribute)) else ""
+        return name in DTYPES and name not in ("float", "double")
+
+    def _heat(self, node: ast.AST) -> set[str]:
+        """Mark `node` and what it stands in; the names by which the functions and classes around it are called."""
+        names: set[str] = set()
+        current: ast.AST | None = node
+        while current is not None and current not in self.hot:
+            self.hot.add(current)
+            if isinstance(current, (*_DEFS, ast.ClassDef)):
+                names.add(current.name)
+            elif isinstance(current, ast.Lambda):
+                parent = self.view.parent(current)
+                names |= {last_name(t) for t in parent.targets} if isinstance(parent, ast.Assign) else set()
+            current = self.view.parent(current)
+        return names
+
+    def _mark_exits(self) -> None:
+        kinds = [
+            self.view.nodes(ast.Return),
+            self.view.nodes(ast.Break),
+            self.view.nodes(ast.Continue),
+            self.view.nodes(ast.Raise),
+        ]
+        for node in (node for kind in kinds for node in kind):
+            for ancestor in self.view.ancestors(node):
+                if isinstance(ancestor, (*_DEFS, *_LOOPS, ast.ClassDef)):
+                    if not isinstance(node, (ast.Return, ast.Raise)) or not isinstance(ancestor, _LOOPS):
+                        break
+                self.exits.add(ancestor)
+
+    def is_hot(self, node: ast.AST) -> bool:
+        """Whether walking through `node` can matter."""
+        return node in self.hot or node in self.switches
+
+
+def _within_function(view: FileView, node: ast.AST) -> Iterator[ast.AST]:
+    for ancestor in view.ancestors(node):
+        if isinstance(ancestor, (*_DEFS, ast.ClassDef)):
+            return
+        yield ancestor
+
+
+def _assigned(view: FileView) -> Iterator[tuple[str, ast.expr]]:
+    for node in view.nodes(ast.Assign):
+        for target in node.targets:
+            if isinstance(target, (ast.Tuple, ast.List)) and isinstance(node.value, (ast.Tuple, ast.List)):
+                yield from ((last_name(t), v) for t, v in zip(target.elts, node.value.elts, strict=False))
+            else:
+                yield last_name(target), node.value
+    for annotated in view.nodes(ast.AnnAssign):
+        if annotated.value is not None:
+            yield last_name(annotated.target), annotated.value
+
+
+def facts(view: FileView) -> Facts:
+    """The facts of `view`; use through `view.memo`."""
+    return Facts(view)

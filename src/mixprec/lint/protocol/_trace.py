@@ -1,0 +1,125 @@
+"""A file is walked from its roots: the module itself, then every function that nothing here calls.
+
+A function outside any loop is taken to be called again and again, as training steps are; what only a second call
+shows is said only where no call that could put it right is out of sight.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+
+from mixprec.lint._owners import Owner
+from mixprec.lint._view import FileView
+from mixprec.lint.protocol._conclude import Conclusion, conclude
+from mixprec.lint.protocol._facts import Def, facts
+from mixprec.lint.protocol._ledger import Ledger
+from mixprec.lint.protocol._machine import Machine
+from mixprec.lint.protocol._path import Path
+from mixprec.lint.protocol._values import Class, Instance
+from mixprec.lint.protocol._walker import Overrun, Walker
+
+__all__ = ["Trace", "trace"]
+
+RESTING = frozenset(Owner)
+"""Frameworks under which the order of scaler calls is not the script's."""
+
+MOST_ROOTS = 60
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What the walk of a file allows to say. `reached`: every call that some path carried out."""
+
+    conclusions: tuple[Conclusion, ...]
+    reached: frozenset[ast.AST]
+
+    def of(self, *kinds: str) -> list[Conclusion]:
+        """The conclusions of these kinds, by place."""
+        found = [c for c in self.conclusions if c.kind in kinds]
+        return sorted(found, key=lambda c: (getattr(c.fault.anchor, "lineno", 0), c.kind))
+
+
+def trace(view: FileView) -> Trace:
+    """Walk `view`; use through `view.memo`. Nothing is said where a framework owns the step."""
+    known = view.memo(facts)
+    if not known.hot or view.owners & RESTING:
+        return Trace((), frozenset())
+    conclusions: list[Conclusion] = []
+    reached: set[ast.AST] = set()
+    covered: set[ast.AST] = set()
+    for root in _roots(view):
+        if root in covered or len(covered) > MOST_ROOTS:
+            continue
+        ledger, entered = _walked(view, root)
+        covered |= entered
+        reached |= ledger.reached
+        pseudo = None if isinstance(root, ast.Module) else id(root)
+        conclusions += conclude(ledger, pseudo)
+    return Trace(tuple(c for c in conclusions if _here(view, c)), frozenset(reached))
+
+
+def _here(view: FileView, conclusion: Conclusion) -> bool:
+    """Whether the fault stands in this file and not in one that was walked into."""
+    anchor = conclusion.fault.anchor
+    return view.parent(anchor) is not None
+
+
+def _roots(view: FileView) -> list[ast.Module | Def]:
+    """The module, then functions that nothing calls, then the others: those are covered by then, as a rule."""
+    known = view.memo(facts)
+    functions = [node for several in known.functions.values() for node in several if node in known.hot]
+    functions.sort(key=lambda node: (node.name in known.called, node.lineno))
+    return [view.tree, *functions]
+
+
+def _walked(view: FileView, root: ast.Module | Def) -> tuple[Ledger, set[ast.AST]]:
+    """Walk from `root`; again, knowing that there are several optimizers, when there turn out to be."""
+    ledger, entered, optimizers = _attempt(view, root, several=False)
+    if optimizers > 1:
+        ledger, entered, _ = _attempt(view, root, several=True)
+    return ledger, entered
+
+
+def _attempt(view: FileView, root: ast.Module | Def, several: bool) -> tuple[Ledger, set[ast.AST], int]:
+    machine = Machine(Ledger())
+    machine.several = several
+    walker = Walker(view, machine)
+    try:
+        paths = _start(walker, view, root)
+    except Overrun:
+        return Ledger(), set(), 0
+    most = max([walker.most_optimizers, *(len(path.optimizers) for path in paths)])
+    return machine.ledger, {root, *walker.entered}, most
+
+
+def _start(walker: Walker, view: FileView, root: ast.Module | Def) -> list[Path]:
+    if isinstance(root, ast.Module):
+        return walker.block(root.body, [Path()])
+    path = Path(chain=(walker.new_frame(), 0))
+    walker.bind_outside(root, path, _own(view, root))
+    walker.stack.append(root)
+    walker.entered.add(root)
+    paths = [path]
+    for index in range(2):
+        for one in paths:
+            one.loops = ((id(root), index),)
+            one.log = ()
+        paths = [replace_exit(one) for one in walker.block(root.body, paths) if one.exit in (None, "return")]
+    return paths
+
+
+def replace_exit(path: Path) -> Path:
+    """The path as it is when the function is called again."""
+    path.exit = None
+    return path
+
+
+def _own(view: FileView, root: Def) -> Instance | None:
+    cls = view.parent(root)
+    if not isinstance(cls, ast.ClassDef):
+        return None
+    return Instance(f"self:{cls.name}", Class(cls, view, (0,)))
+
+
+__all__ += ["replace"]
