@@ -20,7 +20,8 @@ class Guard(str, enum.Enum):
     CLIP_BEFORE_UNSCALE = "clip_before_unscale"
     """A warning where scaled gradients are clipped: changed in place, to the same norm or maximum twice (MP002).
 
-    It looks at the gradients, with a sync, only when they were changed in place, and at most 4 times per optimizer.
+    It looks at the gradients, with a sync, only when they were changed in place, and at most 4 times per optimizer. Who
+    reads the scale meanwhile may be clipping at a multiple of it, and is left alone.
     """
 
     MISSING_ZERO_GRAD = "missing_zero_grad"

@@ -33,6 +33,7 @@ class Watch:
         self._ledgers: weakref.WeakKeyDictionary[torch.optim.Optimizer, Ledger] = weakref.WeakKeyDictionary()
         self._reached = Reached()
         self._scaled = False
+        self._read = False
         self._generation = 0
         self._backwards = 0
         self._divided: list[torch.optim.Optimizer] = []
@@ -42,8 +43,8 @@ class Watch:
     # Events --------------------------------------------------------------------------------------------------------
 
     def scale_used(self) -> None:
-        """The scale was read, so that a loss may have been multiplied by hand."""
-        self._scaled = True
+        """The scale was read, so that a loss may have been multiplied by hand, or gradients clipped at a multiple."""
+        self._scaled = self._read = True
 
     def scaled(self, output: Tensor) -> None:
         """`output` carries the scale; its backward pass will be noticed. Cost: one Python hook."""
@@ -85,7 +86,7 @@ class Watch:
             self._warn(Guard.MISSING_ZERO_GRAD, "MP146", optimizer, ledger, _MIXED)
         if ledger.stale or (ledger.carries not in (None, self._generation) and not ledger.in_place):
             self._warn(Guard.SCALE_CHANGED, "MP008", optimizer, ledger, _STALE)
-        if ledger.in_place and ledger.carries is not None and Guard.CLIP_BEFORE_UNSCALE in self.guards:
+        if ledger.in_place and ledger.carries is not None and not self._read:
             self._look_for_clipping(optimizer, ledger)
 
     def divided(self, optimizer: torch.optim.Optimizer) -> None:
@@ -102,7 +103,7 @@ class Watch:
     def updated(self) -> None:
         """The scale may be another one now."""
         self._generation += 1
-        self._scaled = False
+        self._scaled = self._read = False
         self._divided.clear()
         self._reached.forget()
 
@@ -152,7 +153,8 @@ class Watch:
 
     def _look_for_clipping(self, optimizer: torch.optim.Optimizer, ledger: Ledger) -> None:
         """Warns if gradients that were changed in place have the norm or the maximum of an earlier time again."""
-        if len(ledger.looks) >= LOOKS or Guard.CLIP_BEFORE_UNSCALE.value in ledger.warned:
+        guard = Guard.CLIP_BEFORE_UNSCALE
+        if guard not in self.guards or guard.value in ledger.warned or len(ledger.looks) >= LOOKS:
             return
         gradients = collect(parameters(optimizer))
         norm = math.sqrt(host_number(square_sum(gradients, gradients.tensors[0].device)))
@@ -163,7 +165,7 @@ class Watch:
             for number, before, what in zip(look, seen, ("norm", "largest magnitude"), strict=True):
                 if math.isclose(number, before, rel_tol=1e-5):
                     text = _CLIPPED.format(what=what, number=number, kind=type(optimizer).__name__)
-                    self._warn(Guard.CLIP_BEFORE_UNSCALE, "MP002", optimizer, ledger, text)
+                    self._warn(guard, "MP002", optimizer, ledger, text)
                     return
         ledger.looks.append(look)
 
