@@ -10,8 +10,10 @@ afterwards. Nothing is looked up or stored
 - while compiling: the compiler merges equal casts itself;
 - in inference mode, inside functorch transforms and for inference tensors: a copy would be wrong outside, or has no
   version;
-- under selective checkpointing, whose recomputation must see the ops of the forward pass one for one;
 - where `torch.is_autocast_cache_enabled()` is false, as `cache_enabled=False` and CUDA graphs demand.
+
+Selective checkpointing compares the ops of a recomputation with those of its forward one for one. Inside it, copies are
+found only among those made in the same run, and of activations only the last one made, so that both runs cast alike.
 
 What no version can show: a write through `tensor.data`, through NumPy or another library, or under
 `torch.autograd._unsafe_preserve_version_counter` (as FSDP2 does). Such writes do not show in a copy made before.
@@ -51,20 +53,18 @@ class CastCache:
 
     def __init__(self) -> None:
         self.statistics = CastStatistics()
-        self._entries: dict[int, _Entry] = {}
-        self._last: torch.Tensor | None = None
+        self._copies = _Copies()
+        self._selective: weakref.WeakKeyDictionary[Any, _Copies] = weakref.WeakKeyDictionary()
 
     def cast(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """`tensor` in `dtype`, a copy that is shared with everyone who asked or asks for the same."""
-        entry = self._entry(tensor)
-        found = entry.find(dtype)
+        copies = self._copies_here()
+        found = copies.find(tensor, dtype)
         if found is not None:
             self.statistics.hits += 1
             return found
         copy = self.cast_anew(tensor, dtype)
-        entry.keep(copy, strongly=tensor.is_leaf)
-        if not tensor.is_leaf:
-            self._last = copy
+        copies.keep(tensor, copy)
         return copy
 
     def cast_anew(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -76,19 +76,44 @@ class CastCache:
 
     def clear(self) -> None:
         """Forget every copy; the statistics stay."""
-        self._entries.clear()
-        self._last = None
+        self._copies = _Copies()
+        self._selective.clear()
 
     def __len__(self) -> int:
         """Tensors that have an entry."""
-        return len(self._entries)
+        return len(self._copies.entries)
 
-    def _entry(self, tensor: torch.Tensor) -> _Entry:
-        key = id(tensor)
-        entry = self._entries.get(key)
+    def _copies_here(self) -> _Copies:
+        run = _selective_run() if torch._C._len_torch_dispatch_stack() else None
+        if run is None:
+            return self._copies
+        if run not in self._selective:
+            self._selective[run] = _Copies(only_last=True)
+        return self._selective[run]
+
+
+class _Copies:
+    """Copies by source. `only_last`: of activations, none but the last one made is ever found."""
+
+    def __init__(self, only_last: bool = False) -> None:
+        self.entries: dict[int, _Entry] = {}
+        self._last: torch.Tensor | None = None
+        self._only_last = only_last
+
+    def find(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | None:
+        entry = self.entries.get(id(tensor))
         if entry is None or entry.source() is not tensor or entry.version != tensor._version:
-            entry = self._entries[key] = _Entry(tensor, self._entries)
-        return entry
+            return None
+        copy = entry.find(dtype)
+        return None if self._only_last and not tensor.is_leaf and copy is not self._last else copy
+
+    def keep(self, tensor: torch.Tensor, copy: torch.Tensor) -> None:
+        entry = self.entries.get(id(tensor))
+        if entry is None or entry.source() is not tensor or entry.version != tensor._version:
+            entry = self.entries[id(tensor)] = _Entry(tensor, self.entries)
+        entry.keep(copy, strongly=tensor.is_leaf)
+        if not tensor.is_leaf:
+            self._last = copy
 
 
 class _Entry:
@@ -131,7 +156,6 @@ def may_share(tensor: torch.Tensor) -> bool:
         or not torch.is_autocast_cache_enabled()
         or torch._C._are_functorch_transforms_active()
         or tensor.is_inference()
-        or (torch._C._len_torch_dispatch_stack() and _selective_checkpointing())
     )
 
 
@@ -142,6 +166,8 @@ def _recorded_cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return tensor.to(dtype)
 
 
-def _selective_checkpointing() -> bool:
-    names = {type(mode).__name__ for mode in torch.utils._python_dispatch._get_current_dispatch_mode_stack()}
-    return not names.isdisjoint({"_CachingTorchDispatchMode", "_CachedTorchDispatchMode"})
+def _selective_run() -> Any:
+    """The dispatch mode of the selective checkpoint that is running or being recomputed; None outside of one."""
+    modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+    names = ("_CachingTorchDispatchMode", "_CachedTorchDispatchMode")
+    return next((mode for mode in reversed(modes) if type(mode).__name__ in names), None)

@@ -73,7 +73,7 @@ class Interceptor(TorchFunctionMode):
         """An interceptor for running again, anywhere, what runs here now: same plan, same stay, its own cache."""
         copy = Interceptor(self.plan, cache, self.stay)
         copy.muted = self.muted
-        copy.bindings = list(self.bindings)
+        copy.bindings = self.bindings  # one list: a root may be learnt after this
         return copy
 
 

@@ -2,13 +2,14 @@
 
 PyTorch restores its own autocast state there: activation checkpointing around the recomputed function, `custom_bwd`
 around a custom function's backward. A policy is recorded in forward beside that state and comes back with it. PyTorch
-offers no hook for this, so three of its methods are wrapped, once, when the first region with a policy of its own is
-entered, and do nothing where no such region is active:
+offers no hook for this, so three of its methods are wrapped, once, when the first region is entered:
 - `_CheckpointFrame.__init__` (every non-reentrant checkpoint, selective ones too) and `CheckpointFunction.forward`
   (reentrant) are given a function to run again that brings the policy with it;
 - `BackwardCFunction.apply`: where `custom_fwd` noted that forward used autocast, the policy of that moment comes back.
 
-A recomputation has a cast cache of its own, so that nothing made in it is found by anybody else.
+A recomputation has a cast cache of its own, so that nothing made in it is found by anybody else. PyTorch's cache is
+emptied where a checkpoint begins and where it is recomputed: selective checkpointing counts ops, and a weight that is
+cast in one of the two runs and found in the other breaks it (https://github.com/pytorch/pytorch/issues/193338).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch.autograd.function import BackwardCFunction
 from torch.utils import checkpoint
 
@@ -73,6 +75,7 @@ class _NotedPolicy:
 def _frame_with_policy(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def init(frame: Any, recompute_fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        torch.clear_autocast_cache()
         original(frame, recorded(recompute_fn), *args, **kwargs)
 
     return init
@@ -107,6 +110,7 @@ def _snapshot() -> tuple[Interceptor, ...]:
 
 @contextmanager
 def _again(policy: tuple[Interceptor, ...]) -> Iterator[None]:
+    torch.clear_autocast_cache()
     bindings = [binding for mode in policy for binding in mode.bindings]
     before = exchange([mode.again(own_cache()) for mode in policy])
     for binding in bindings:
@@ -117,3 +121,4 @@ def _again(policy: tuple[Interceptor, ...]) -> Iterator[None]:
         for binding in bindings:
             binding.use(-1)
         undo(before)
+        torch.clear_autocast_cache()

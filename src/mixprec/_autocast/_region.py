@@ -94,6 +94,7 @@ class autocast(torch.autocast):  # noqa: N801 - a drop-in keeps the name that it
             self._traced.__enter__()
         else:
             super().__enter__()  # type: ignore[no-untyped-call]  # torch does not annotate it
+            install()
             watch_steps(+1)
             self._drop_casts_of_another_dtype()
         if self._enabled and (self._plan is not None or torch._C._len_torch_function_stack()):
@@ -131,7 +132,6 @@ class autocast(torch.autocast):  # noqa: N801 - a drop-in keeps the name that it
     def _cache(self) -> CastCache:
         if torch.compiler.is_compiling():
             return _UNUSED
-        install()
         return own_cache() if self._shared is None else watched(self._shared)
 
     def _intercept_no_more(self) -> None:
