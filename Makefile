@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
-CODE   := src tests examples benchmarks
+CODE   := $(wildcard src tests examples benchmarks docs)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format lint types layers clean
