@@ -31,7 +31,7 @@ OPTIMIZERS = pytest.mark.parametrize(
     ],
 )
 
-Run = Callable[[nn.Module, torch.optim.Optimizer, GradScaler, bool, int], None]
+Run = Callable[..., None]
 
 
 def scaler_for(**arguments: Any) -> GradScaler:
@@ -46,8 +46,8 @@ def compare(run: Run, make: Any, options: dict[str, Any], skip: int, atol: float
         "cpu", optimizer_ctor=make, optimizer_kwargs=options
     )
     scaler = scaler_for()
-    run(data, mod_control, opt_control, scaler_for(enabled=False), loss_fn, skip, False)  # type: ignore[call-arg]
-    run(data, mod_scaling, opt_scaling, scaler, loss_fn, skip, True)  # type: ignore[call-arg]
+    run(data, mod_control, opt_control, scaler_for(enabled=False), loss_fn, skip, False)
+    run(data, mod_scaling, opt_scaling, scaler, loss_fn, skip, True)
     # as many growths as steps, one of them a back-off instead
     expected = 128.0 * 2.0 ** (len(data) - 1) * 0.5
     assert scaler.get_scale() == expected
