@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from typing import ClassVar
 
 import pytest
 import torch
@@ -157,7 +158,7 @@ def test_backward_may_run_in_another_thread() -> None:
 class _Product(torch.autograd.Function):
     """`x @ w`, with the dtypes of an exponential in forward and backward recorded."""
 
-    seen: list[torch.dtype] = []
+    seen: ClassVar[list[torch.dtype]] = []
 
     @staticmethod
     @functools.partial(torch.amp.custom_fwd, device_type="cpu")

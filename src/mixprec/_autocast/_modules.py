@@ -67,8 +67,8 @@ class _Gate:
         def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
             return arrive(device_type, stay, args, kwargs)
 
-        def after(module: nn.Module, args: Any, output: Any) -> None:
-            leave(device_type)
+        def after(module: nn.Module, args: Any, output: Any) -> Any:
+            return leave(device_type, output)
 
         self._before, self._after = before, after
 
@@ -147,11 +147,16 @@ def arrive(device_type: str, stay: Stay, args: Any, kwargs: Any) -> Any:
     return args, kwargs
 
 
-def leave(device_type: str) -> None:
-    """End the innermost stay."""
+def leave(device_type: str, output: Any) -> Any:
+    """End the innermost stay: the module's output, cast up where it comes out into a module that is in float32."""
     modes = active_interceptors(device_type)
-    if modes:
-        modes[-1].leave()
+    if not modes:
+        return None
+    mode = modes[-1]
+    mode.leave()
+    if mode.stay.inputs is CastRule.FP32 and mode.acts():
+        (output,), _ = cast_all(mode, (output,), {}, torch.float32)
+    return output
 
 
 def _follow(mode: Interceptor, root: nn.Module) -> Binding:
