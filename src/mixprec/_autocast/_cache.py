@@ -1,7 +1,7 @@
 """A tensor is cast once per dtype while it lives and its version stands; what is found is what a cast would give.
 
 An entry belongs to one tensor object, held weakly, and to the version that the tensor had: an in-place update makes it
-void, and so does one of the copy. A copy that belongs to a leaf is kept, because the leaf will be read again. A copy
+void, and so does one of the copy. A copy of a leaf that requires grad is kept, because a weight is read again. A copy
 of an activation is held weakly, so that it lives as long as autograd needs it and not longer; the last one made is
 kept as well, so that three projections of one activation find it also where nothing is saved for backward.
 
@@ -105,14 +105,15 @@ class _Copies:
         if entry is None or entry.source() is not tensor or entry.version != tensor._version:
             return None
         copy = entry.find(dtype)
-        return None if self._only_last and not tensor.is_leaf and copy is not self._last else copy
+        return None if self._only_last and copy is not self._last and not _is_trained(tensor) else copy
 
     def keep(self, tensor: torch.Tensor, copy: torch.Tensor) -> None:
         entry = self.entries.get(id(tensor))
         if entry is None or entry.source() is not tensor or entry.version != tensor._version:
             entry = self.entries[id(tensor)] = _Entry(tensor, self.entries)
-        entry.keep(copy, strongly=tensor.is_leaf)
-        if not tensor.is_leaf:
+        trained = _is_trained(tensor)
+        entry.keep(copy, strongly=trained)
+        if not trained:
             self._last = copy
 
 
@@ -146,7 +147,7 @@ class _Entry:
 
 def is_weight(tensor: torch.Tensor) -> bool:
     """What PyTorch's own cache keeps: a float32 leaf that requires grad and is no view."""
-    return tensor.is_leaf and tensor.requires_grad and tensor.dtype is torch.float32 and not tensor._is_view()
+    return _is_trained(tensor) and tensor.dtype is torch.float32 and not tensor._is_view()
 
 
 def may_share(tensor: torch.Tensor) -> bool:
@@ -157,6 +158,10 @@ def may_share(tensor: torch.Tensor) -> bool:
         or torch._C._are_functorch_transforms_active()
         or tensor.is_inference()
     )
+
+
+def _is_trained(tensor: torch.Tensor) -> bool:
+    return tensor.requires_grad and tensor.is_leaf
 
 
 def _recorded_cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

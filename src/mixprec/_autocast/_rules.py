@@ -3,7 +3,7 @@
 A rule is called as `rule(place, function, args, kwargs)`, where `place` is the interceptor that is active. While it
 makes the call, PyTorch's own cast of the op is kept out: the rule is all that happens.
 
-Eligible tensors are floating-point, on the region's device and not float64; they may be in lists and tuples.
+Eligible tensors are floating-point, on the region's device and not float64; they may be in lists, tuples and dicts.
 """
 
 from __future__ import annotations
@@ -179,9 +179,13 @@ def _alone(place: Place, function: Callable[..., Any], args: Args, kwargs: Kwarg
 def _cast(place: Place, value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, torch.Tensor):
         return value if value.dtype is dtype or not _eligible(place, value) else _copy(place, value, dtype)
-    if isinstance(value, (list, tuple)):
-        cast = [_cast(place, v, dtype) for v in value]
-        return cast if isinstance(value, list) else tuple(cast)
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind([_cast(place, v, dtype) for v in value])
+    if kind is dict:
+        return {name: _cast(place, v, dtype) for name, v in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_make"):  # a named tuple
+        return kind._make([_cast(place, v, dtype) for v in value])
     return value
 
 
