@@ -120,5 +120,7 @@ def unscaled_sentence(run: Judged) -> str:
 def against(run: Judged) -> str:
     """The test loss, and how it compares with float32's."""
     ratio = run.result.test_loss / run.reference.test_loss
+    if abs(ratio - 1) < 0.005:
+        return f"{run.result.test_loss:.4f}, like fp32's"
     compared = f"{ratio:.1f} times" if ratio > 2 else f"{abs(ratio - 1):.0%} {'above' if ratio > 1 else 'below'}"
     return f"{run.result.test_loss:.4f}, {compared} fp32's"
