@@ -37,7 +37,9 @@ def main() -> None:
     options = arguments()
     torch.set_num_threads(1)  # matrices this small are slower on two threads
     screen = text.console()
-    comparison = compare(run_all(options.seed, options.epochs), options.seed, matrix_product_speeds())
+    results = run_all(options.seed, options.epochs)
+    with text.console(stderr=True).status("measuring gradients, the loss scale and matrix products"):
+        comparison = compare(results, options.seed, matrix_product_speeds())
     text.print_comparison(screen, comparison)
     options.out.mkdir(parents=True, exist_ok=True)
     page = options.out / "demo-report.html"
