@@ -190,7 +190,7 @@ def test_nested_dtypes_have_casts_of_their_own() -> None:
 
 
 def test_a_copy_of_an_activation_lives_no_longer_than_it_is_needed() -> None:
-    """With nothing saved for backward at most the last copy is held while its source lives, and none after the region."""
+    """With nothing saved for backward only the last copy is held, while its source lives, and none after the region."""
     sources = [torch.randn(64, 4) for _ in range(5)]
     copies: list[weakref.ref[torch.Tensor]] = []
     with autocast("cpu", policy=SHARING) as region, torch.no_grad():

@@ -22,6 +22,7 @@ What no version can show: a write through `tensor.data`, through NumPy or anothe
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +77,8 @@ class CastCache:
 
     def clear(self) -> None:
         """Forget every copy; the statistics stay."""
-        self._copies = _Copies()
+        for copies in (self._copies, *self._selective.values()):
+            copies.clear()
         self._selective.clear()
 
     def __len__(self) -> int:
@@ -110,26 +112,33 @@ class _Copies:
     def keep(self, tensor: torch.Tensor, copy: torch.Tensor) -> None:
         entry = self.entries.get(id(tensor))
         if entry is None or entry.source() is not tensor or entry.version != tensor._version:
-            entry = self.entries[id(tensor)] = _Entry(tensor, self.entries)
+            entry = self.entries[id(tensor)] = _Entry(tensor, self._forget)
         trained = _is_trained(tensor)
         entry.keep(copy, strongly=trained)
         if not trained:
             self._last = copy
 
+    def clear(self) -> None:
+        self.entries.clear()
+        self._last = None
+
+    def _forget(self, key: int, source: object) -> None:
+        """The tensor with that id has died."""
+        entry = self.entries.get(key)
+        if entry is not None and entry.source is source:
+            del self.entries[key]
+            if self._last is not None and entry.find(self._last.dtype) is self._last:
+                self._last = None
+
 
 class _Entry:
-    """The copies of one tensor at one version. Leaves the dictionary that it is in when the tensor dies."""
+    """The copies of one tensor at one version. `forget` is called with its id when it dies."""
 
     __slots__ = ("copies", "source", "version")
 
-    def __init__(self, tensor: torch.Tensor, home: dict[int, _Entry]) -> None:
+    def __init__(self, tensor: torch.Tensor, forget: Callable[[int, object], None]) -> None:
         key = id(tensor)
-
-        def gone(source: object) -> None:
-            if key in home and home[key].source is source:
-                del home[key]
-
-        self.source = weakref.ref(tensor, gone)
+        self.source = weakref.ref(tensor, lambda source: forget(key, source))
         self.version = tensor._version
         self.copies: dict[torch.dtype, tuple[Any, int]] = {}
 
