@@ -107,8 +107,6 @@ def _local(param: Tensor, grad: Tensor, coalesce: bool) -> Tensor:
     if grad.layout is torch.sparse_coo:
         grad = _coalesced(param, grad) if coalesce or grad.dtype is torch.float16 else grad
         grad = grad._values()
-    elif grad.layout is not torch.strided:
-        grad = grad.values()
     grad = grad.detach()
     return torch.view_as_real(grad) if grad.is_complex() else grad
 

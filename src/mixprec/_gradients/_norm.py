@@ -1,7 +1,7 @@
-"""The square sum of gradients is exact to about 1e-9 whatever their number, and finite whenever they all are.
+"""The square sum of gradients is exact to a few float32 roundings whatever their number, and finite whenever they all are.
 
 Float32 accumulation over one long row loses digits: on 8.4 M normal numbers `torch.linalg.vector_norm` is 2.3e-4 too
-small on CPU (torch 2.13). Rows of 4096 in float32, added up in float64, are 4e-10 off at the same speed.
+small on CPU (torch 2.13). Rows of 2048 in float32, added up in float64, are below 1e-9 off at the same speed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mixprec._gradients._collect import Gradients
 from mixprec._gradients._place import host_number, moved
 from mixprec._gradients._plan import FEW, SMALL, Plan
 
-ROW = 4096
+ROW = 2048
 """Elements that are added up in float32 before float64 takes over."""
 
 PIECE = 1 << 22
@@ -143,7 +143,7 @@ def _add_row_norms(rows: list[Tensor], tensor: Tensor) -> None:
     if tensor.dtype in _NARROW:
         for piece in torch.split(tensor.reshape(-1), PIECE):
             _add_row_norms(rows, piece.float())
-    elif tensor.numel() <= SMALL:
+    elif tensor.numel() <= ROW:
         rows.append(torch.linalg.vector_norm(tensor))
     elif not tensor.is_contiguous():
         rows.append(torch.linalg.vector_norm(tensor, dim=-1))
