@@ -131,7 +131,7 @@ def update_between_two_steps(scaler: Any, b: Bench) -> None:
 
 
 ERRORS = [
-    (unscaled_backward, "MP004", "0.weight (4, 4)", Guard.UNSCALED_BACKWARD),
+    (unscaled_backward, "MP004", "bias (4,)", Guard.UNSCALED_BACKWARD),
     (direct_first_step, "MP003", "0.weight (4, 4)", Guard.SCALED_STEP),
     (direct_later_step, "MP003", "bias (4,)", Guard.SCALED_STEP),
     (shared_parameter, "MP028", "[0]['params'][0] (4, 4)", Guard.SHARED_PARAMETER),
@@ -385,7 +385,46 @@ def another_scaler_beside(scaler: Any, b: Bench) -> None:
         scaler.update()
 
 
+def gradients_by_hand(scaler: Any, b: Bench) -> None:
+    other = torch.optim.SGD(b.model.parameters(), lr=0.1)
+    for step in range(4):
+        if step == 0:
+            scaler.scale(b.loss()).backward()
+        for optimizer in (b.optimizer, other):
+            for param in b.model.parameters():
+                param.grad = torch.full_like(param, 64.0 if step != 2 else float("inf"))
+            scaler.step(optimizer)
+        scaler.update()
+
+
+def contract_by_hand(scaler: Any, b: Bench) -> None:
+    if b.optimizer.defaults["fused"]:
+        for _ in range(3):
+            b.optimizer.zero_grad()
+            scaler.scale(b.loss()).backward()
+            b.optimizer.grad_scale = torch.tensor(scaler.get_scale())
+            b.optimizer.step()
+
+
+def validation_backward(scaler: Any, b: Bench) -> None:
+    for _ in range(3):
+        b.optimizer.zero_grad()
+        scaler.scale(b.loss()).backward()
+        scaler.step(b.optimizer)
+        scaler.update()
+        b.optimizer.zero_grad()
+        b.loss().backward()  # gradients looked at, then thrown away
+        b.optimizer.zero_grad()
+        for param in b.model.parameters():
+            param.grad = torch.ones_like(param)
+        scaler.step(b.optimizer)
+        scaler.update()
+
+
 HEALTHY = [
+    gradients_by_hand,
+    contract_by_hand,
+    validation_backward,
     plain,
     accumulation,
     averaging_by_hand,
@@ -434,6 +473,25 @@ def test_the_global_step_hook_lives_no_longer_than_the_scalers_that_need_it() ->
     del second
     gc.collect()
     assert len(torch_optimizer._global_optimizer_pre_hooks) == before
+
+
+def test_the_hook_on_a_parameter_goes_with_the_scaler() -> None:
+    """Nothing is left on the model when the scaler is gone, and the model can be copied while it is not."""
+    import copy
+
+    b = Bench()
+    scaler = GradScaler("cpu")
+    for _ in range(2):
+        b.optimizer.zero_grad()
+        scaler.scale(b.loss()).backward()
+        scaler.step(b.optimizer)
+        scaler.update()
+    hooked = [p for p in b.model.parameters() if getattr(p, "_post_accumulate_grad_hooks", None)]
+    assert len(hooked) == 1
+    assert not any(getattr(p, "_post_accumulate_grad_hooks", None) for p in copy.deepcopy(b.model).parameters())
+    del scaler
+    gc.collect()
+    assert not any(getattr(p, "_post_accumulate_grad_hooks", None) for p in b.model.parameters())
 
 
 def test_marks_keep_no_gradient_alive() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from mixprec._scaler._guards._marks import Mark, Sentinels, is_same_tensor, untouched
+from mixprec._scaler._guards._marks import Mark, Sentinels, is_same_tensor, mark, untouched
 
 
 @dataclass(eq=False)
@@ -15,7 +15,8 @@ class Ledger:
 
     `carries` is the generation of the scale (the number of updates before it) that the gradients carry, None if that
     is not known. `unscaled` says that a step or `unscale_` has divided them. `mixed` and `stale` are what the guards
-    report: scaled gradients added to unscaled ones, and to ones of another generation.
+    report: scaled gradients added to unscaled ones, and to ones of another generation. `foreign` is the mark of the
+    first sentinel's gradient after a backward pass of a loss that was not scaled.
     """
 
     sentinels: Sentinels
@@ -25,6 +26,7 @@ class Ledger:
     unscaled: bool = False
     mixed: bool = False
     stale: bool = False
+    foreign: Mark | None = None
     unscaled_at: int = -1
     in_place: bool = False
     warned: set[str] = field(default_factory=set)
@@ -36,8 +38,8 @@ class Ledger:
     def catch_up(self) -> None:
         """Forgets what is no longer so because somebody else wrote to the gradients or replaced them."""
         now = self.sentinels.marks()
-        if any(not untouched(then, mark) for then, mark in zip(self.marks, now, strict=True)):
-            pairs = [(then, mark) for then, mark in zip(self.marks, now, strict=True) if then[0] is not None]
+        if any(not untouched(then, here) for then, here in zip(self.marks, now, strict=True)):
+            pairs = [(then, here) for then, here in zip(self.marks, now, strict=True) if then[0] is not None]
             self.in_place = bool(pairs) and all(is_same_tensor(*pair) and pair[0][1] < pair[1][1] for pair in pairs)
             self.carries = self.carries if self.in_place else None
             self.unscaled = self.mixed = self.stale = False
@@ -52,7 +54,7 @@ class Ledger:
     def backward_ended(self, generation: int) -> None:
         """After it; `generation` is the scale's."""
         now = self.sentinels.marks()
-        added = [then[0] is not None for then, mark in zip(self.marks, now, strict=True) if not untouched(then, mark)]
+        added = [then[0] is not None for then, here in zip(self.marks, now, strict=True) if not untouched(then, here)]
         self.marks = now
         if not added:
             return
@@ -69,7 +71,21 @@ class Ledger:
     def stepped(self) -> None:
         """After a step, which leaves unscaled gradients behind."""
         self.marks = self.sentinels.marks()
-        self.carries, self.unscaled, self.mixed, self.stale, self.in_place = None, True, False, False, False
+        self.carries, self.unscaled = None, True
+        self.mixed = self.stale = self.in_place = False
+        self.foreign = None
+
+    def accumulated(self, foreign: bool) -> None:
+        """A backward pass, of a loss that was not scaled if `foreign`, has filled the first sentinel's gradient."""
+        self.foreign = mark(self.sentinels.params[0]) if foreign else None
+
+    def holds_foreign(self) -> bool:
+        """Whether what such a pass left is still there."""
+        return self.foreign is not None and untouched(self.foreign, mark(self.sentinels.params[0]))
+
+    def untouched(self) -> bool:
+        """Whether nobody has written to the gradients since the last event."""
+        return all(untouched(then, now) for then, now in zip(self.marks, self.sentinels.marks(), strict=True))
 
     def params_with_gradients(self) -> list[Tensor]:
         """Sentinels that have one."""

@@ -34,6 +34,7 @@ class Watch:
         self._reached = Reached()
         self._scaled = False
         self._read = False
+        self._in_backward = False
         self._generation = 0
         self._backwards = 0
         self._divided: list[torch.optim.Optimizer] = []
@@ -57,12 +58,14 @@ class Watch:
     def backward_started(self) -> None:
         """Called inside a backward pass of a scaled output, before it fills any gradient."""
         self._backwards += 1
+        self._in_backward = True
         self._reached.started()
         for ledger in self._ledgers.values():
             ledger.backward_started()
 
     def backward_ended(self) -> None:
         """Called when that pass has filled the gradients."""
+        self._in_backward = False
         self._reached.ended()
         for ledger in self._ledgers.values():
             ledger.backward_ended(self._generation)
@@ -76,11 +79,9 @@ class Watch:
         """
         if not self._active:
             return
-        known = optimizer in self._ledgers
         ledger = self._ledger(optimizer)
         ledger.catch_up()
-        if known:
-            self._refuse_unscaled(optimizer, ledger)
+        self._refuse_unscaled(optimizer, ledger)
         self._refuse_second_division(optimizer, alongside)
         if ledger.mixed:
             self._warn(Guard.MISSING_ZERO_GRAD, "MP146", optimizer, ledger, _MIXED)
@@ -109,6 +110,8 @@ class Watch:
 
     def refuse_direct_step(self, optimizer: torch.optim.Optimizer) -> None:
         """`optimizer.step()` was called by somebody else. Raises: MisuseError if its gradients are scaled."""
+        if getattr(optimizer, "grad_scale", None) is not None:
+            return  # the caller keeps the fused contract by hand
         ledger = self._ledgers.get(optimizer)
         if ledger is not None:
             ledger.catch_up()
@@ -126,22 +129,28 @@ class Watch:
         ledger = self._ledgers.get(optimizer)
         if ledger is None or ledger.count != count:
             ledger = self._ledgers[optimizer] = Ledger(sentinels_of(parameters(optimizer)), count)
+            if ledger.sentinels.params and Guard.UNSCALED_BACKWARD in self.guards:
+                hook = _on_accumulation(weakref.ref(self), weakref.ref(ledger))
+                handle = ledger.sentinels.params[0].register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call] # torch's own
+                weakref.finalize(ledger, handle.remove).atexit = False
         return ledger
 
+    def accumulated(self, ledger: Ledger) -> None:
+        """A backward pass has filled the first sentinel's gradient."""
+        ledger.accumulated(foreign=not self._in_backward and not self._scaled)
+
     def _refuse_unscaled(self, optimizer: torch.optim.Optimizer, ledger: Ledger) -> None:
-        if self._scaled or ledger.carries is not None or Guard.UNSCALED_BACKWARD not in self.guards:
-            return
-        for param in parameters(optimizer):
-            if param.grad is not None:
-                name = parameter_name(optimizer, param)
-                raise MisuseError("MP004", name, _UNSCALED.format(name=name))
+        if ledger.holds_foreign() and not self._scaled and Guard.UNSCALED_BACKWARD in self.guards:
+            name = parameter_name(optimizer, ledger.sentinels.params[0])
+            raise MisuseError("MP004", name, _UNSCALED.format(name=name))
 
     def _refuse_second_division(
         self, optimizer: torch.optim.Optimizer, alongside: Iterable[torch.optim.Optimizer]
     ) -> None:
         if Guard.SHARED_PARAMETER not in self.guards:
             return
-        divided = [other for other in self._divided if self._ledger(other).unscaled_at == self._backwards]
+        ledgers = {other: self._ledger(other) for other in self._divided}
+        divided = [o for o, ledger in ledgers.items() if ledger.unscaled_at == self._backwards and ledger.untouched()]
         for other in (*divided, *alongside):
             if other is optimizer:
                 continue
@@ -195,6 +204,17 @@ def _on_backward(watch: weakref.ref[Watch]) -> Callable[[Tensor], None]:
     return started
 
 
+def _on_accumulation(watch: weakref.ref[Watch], ledger: weakref.ref[Ledger]) -> Callable[[Tensor], None]:
+    """A hook on one small parameter of an optimizer: it runs as a backward pass has filled its gradient."""
+
+    def accumulated(param: Tensor) -> None:
+        alive, known = watch(), ledger()
+        if alive is not None and known is not None:
+            alive.accumulated(known)
+
+    return accumulated
+
+
 def _stack_level() -> int:
     """How far up the caller is who is not in this package."""
     level, frame = 1, sys._getframe(1)
@@ -204,8 +224,9 @@ def _stack_level() -> int:
 
 
 _UNSCALED = (
-    "The gradient of {name} cannot come from a scaled loss: scale() was not called since the last update(). Unscaling "
-    "it would divide it by the loss scale for nothing. Write scaler.scale(loss).backward(), in every iteration."
+    "The gradient of {name} comes from the backward pass of a loss that was not scaled: scale() was not called since "
+    "the last update(). Unscaling it would divide it by the loss scale for nothing. Write "
+    "scaler.scale(loss).backward(), in every iteration."
 )
 _SCALED_STEP = (
     "{kind}.step() was called on gradients that still carry the loss scale, such as that of {name}; the step would be "
