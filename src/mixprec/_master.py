@@ -125,10 +125,15 @@ class MasterWeights:
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore masters and weights exactly. Raises: CheckpointError, before anything is written."""
-        _check_state(state, {name: master for name, (_, master) in self._pairs.items()})
+        self.check_state_dict(state)
         for name, (_, master) in self._pairs.items():
             master.copy_(state[name])
         self.publish_()
+
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises `CheckpointError` for a state that does not fit, and names the weight."""
+        for name, problem in _problems(state, {name: master for name, (_, master) in self._pairs.items()}):
+            raise CheckpointError(name, f"The master weight {name!r} cannot be restored: {problem}.")
 
     def _master_of(
         self,
@@ -161,11 +166,6 @@ def _nothing_lowered(dtype: torch.dtype) -> str:
         f"The optimizers hold no {name} parameter, so there is nothing to keep float32 masters of. Give model=model to "
         f"have its weights stored in {name}, or build the model in {name} before the optimizer."
     )
-
-
-def _check_state(state: Mapping[str, Any], masters: Mapping[str, Tensor]) -> None:
-    for name, problem in _problems(state, masters):
-        raise CheckpointError(name, f"The master weight {name!r} cannot be restored: {problem}.")
 
 
 def _problems(state: Mapping[str, Any], masters: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:

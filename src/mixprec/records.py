@@ -157,6 +157,7 @@ class StepReason(str, enum.Enum):
     APPLIED = "applied"
     FOUND_INF = "found_inf"
     ACCUMULATING = "accumulating"
+    DROPPED = "dropped"
     NO_GRADIENTS = "no_gradients"
 
 

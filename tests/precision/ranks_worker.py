@@ -80,12 +80,22 @@ def whole() -> list[torch.Tensor]:
     return [p.detach() - 0.5 * p.grad for p in model.parameters() if p.grad is not None]
 
 
+def refusal() -> str:
+    """What is said to a rank that wants to drop micro-batches by itself."""
+    try:
+        Precision("fp32", torch.optim.SGD(network().parameters(), 0.1), drop_nonfinite=True)
+    except MixprecError as caught:
+        return str(caught)
+    return ""
+
+
 def main() -> None:
     rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     store = f"file://{folder / 'store'}"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world, timeout=timedelta(seconds=60))
     found = {
         "whole": whole(),
+        "refusal": refusal(),
         "fp32": window(rank, "fp32"),
         "fp16": window(rank, "fp16-mixed"),
         "master": window(rank, "bf16-master", windows=5),

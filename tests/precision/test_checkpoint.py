@@ -20,10 +20,12 @@ MODES = ("fp32", "fp16-mixed", "bf16-mixed", "fp16-master", "bf16-master")
 class Run:
     """A model, an optimizer and a Precision that are saved and loaded as a user would."""
 
-    def __init__(self, mode, make, accumulate, wrap=lambda optimizer: optimizer):
+    def __init__(self, mode, make, accumulate, wrap=lambda optimizer: optimizer, **options):
         self.model = make()
         self.optimizer = wrap(torch.optim.AdamW(self.model.parameters(), 0.01))
-        self.precision = Precision(mode, self.optimizer, model=self.model, accumulate=accumulate, max_norm=0.5)
+        self.precision = Precision(
+            mode, self.optimizer, model=self.model, accumulate=accumulate, max_norm=0.5, **options
+        )
 
     def backward(self, x, y):
         with self.precision.autocast():
@@ -86,6 +88,23 @@ def test_a_run_resumed_between_backward_and_step_is_exact_too(mode, mlp, batches
     assert_equal(straight.bits(), second.bits())
 
 
+@pytest.mark.parametrize("mode", ["fp16-mixed", "bf16-master"])
+def test_a_run_that_drops_micro_batches_resumes_exactly(mode, mlp, batches):
+    """What was summed of the finite ones, and the weight of the dropped ones, is in the checkpoint."""
+    batches = [(x * 1e30 if index in (1, 6, 7, 8) else x, y) for index, (x, y) in enumerate(batches)]
+    straight = Run(mode, mlp, 3, drop_nonfinite=True)
+    straight.train(batches)
+    for stop in range(len(batches)):
+        first = Run(mode, mlp, 3, drop_nonfinite=True)
+        first.train(batches[:stop])
+        second = Run(mode, mlp, 3, drop_nonfinite=True)
+        second.load(first.save())
+        second.train(batches[stop:])
+        assert_equal(straight.bits(), second.bits())
+    with pytest.raises(CheckpointError, match=r"sums is list in the checkpoint. Resume with the same drop_nonfinite"):
+        Run(mode, mlp, 3).load(first.save())
+
+
 @pytest.mark.parametrize("wrap", [KahanSum, StochasticRounding])
 def test_bf16_without_masters_resumes_exactly(wrap, mlp, batches):
     """Compensation and random state are in the optimizer's state, and its float32 state stays float32."""
@@ -133,6 +152,7 @@ BROKEN = {
     "version": (("version",), 2, r"version is 2; this mixprec reads version 1"),
     "mode": (("mode",), "fp32", r"mode is 'fp32' in the checkpoint and 'fp16-mixed' here.*leave this state out"),
     "masters": (("masters",), {}, r"masters is \{\} in the checkpoint"),
+    "sums": (("sums",), [None], r"sums is list in the checkpoint. Resume with the same drop_nonfinite"),
     "window": (("window",), None, r"window is None in the checkpoint; accepted are the keys"),
     "scaler": (("scaler",), {}, r"scaler cannot be restored: The source state dict is empty"),
     "scaler.scale": (("scaler", "scale"), float("nan"), r"scaler.scale cannot be restored: scale is nan"),
@@ -153,7 +173,7 @@ def test_a_broken_state_is_refused_by_key_and_changes_nothing(path, value, text,
     run.precision.load_state_dict(state)
 
 
-@pytest.mark.parametrize("key", ["version", "mode", "scaler", "window", "gradients", "masters"])
+@pytest.mark.parametrize("key", ["version", "mode", "scaler", "window", "gradients", "sums", "masters"])
 def test_a_missing_key_is_named(key):
     """No key may be missing."""
     state, run = saved()
@@ -200,3 +220,15 @@ def test_a_report_after_loading_knows_the_loaded_scale():
     run.backward(torch.ones(1, 2), torch.ones(1, 1))
     report = run.precision.step()
     assert (report.reason, report.scale_before) == (StepReason.ACCUMULATING, 128.0)
+
+
+def test_a_broken_scaler_leaves_masters_as_they_were():
+    """Everything is checked before anything is written, so a refused state is no half-loaded one."""
+    state, _ = saved("fp16-master", done=3)
+    _, run = saved("fp16-master")
+    before = run.bits()
+    with pytest.raises(CheckpointError, match="scaler.scale cannot be restored"):
+        run.precision.load_state_dict(changed(copy.deepcopy(state), ("scaler", "scale"), -1.0))
+    assert_equal(before, run.bits())
+    run.precision.load_state_dict(state)
+    assert not torch.equal(before[-1], run.bits()[-1])

@@ -310,3 +310,58 @@ def test_retained_graphs_can_be_gone_through_twice(mlp, batches):
     precision.backward(loss, retain_graph=True)
     precision.backward(loss)
     assert precision.step().applied
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("bad", [{0}, {2}, {1, 3}, {3}, set()])
+def test_a_bad_micro_batch_can_be_left_out(bad, known, mlp, batches, overflow):
+    """The step is that of the mean over the finite ones; each dropped one is reported, and the scale backs off once."""
+    sizes = [3, 1, 5, 7]
+    (x, y), *_ = batches
+    model = mlp()
+    precision = Precision(
+        "fp16-mixed", torch.optim.SGD(model.parameters(), 1.0), accumulate=4, drop_nonfinite=True, model=model
+    )
+    total = 16.0 if known else None
+    reports = []
+    for index, (a, b) in enumerate(zip(x.split(sizes), y.split(sizes), strict=True)):
+        loss = F.mse_loss(model(a), b)
+        precision.backward(overflow(loss) if index in bad else loss, weight=len(a), total=total)
+        reports.append(precision.step())
+    reference = mlp()
+    good = [index for index in range(4) if index not in bad]
+    rows = torch.cat([torch.arange(16).split(sizes)[index] for index in good])
+    F.mse_loss(reference(x[rows]), y[rows]).backward()
+    for mine, start, p in zip(weights(model), weights(mlp()), reference.parameters(), strict=True):
+        torch.testing.assert_close(mine, start - p.grad, rtol=1e-4, atol=1e-5)
+    assert reports[-1].applied
+    assert [r.reason is StepReason.DROPPED for r in reports[:-1]] == [index in bad for index in range(3)]
+    assert reports[-1].scale_after == (32768.0 if bad else 65536.0)
+    assert precision.scaler.get_scale() == reports[-1].scale_after
+
+
+def test_a_window_of_nothing_but_bad_micro_batches_is_skipped(mlp, batches, overflow):
+    """No weight moves and the scale backs off, as without dropping; the next window trains."""
+    model = mlp()
+    precision = Precision("fp16-mixed", torch.optim.SGD(model.parameters(), 1.0), accumulate=2, drop_nonfinite=True)
+    before = weights(model)
+    for x, y in batches[:2]:
+        precision.backward(overflow(F.mse_loss(model(x), y)))
+        report = precision.step()
+    assert (report.reason, report.scale_after) == (StepReason.FOUND_INF, 32768.0)
+    assert all(torch.equal(a, b) for a, b in zip(before, weights(model), strict=True))
+    for x, y in batches[:2]:
+        precision.backward(F.mse_loss(model(x), y))
+        report = precision.step()
+    assert report.applied
+
+
+def test_without_asking_one_bad_micro_batch_skips_its_window(mlp, batches, overflow):
+    """The default is all or nothing."""
+    model = mlp()
+    precision = Precision("fp16-mixed", torch.optim.SGD(model.parameters(), 1.0), accumulate=2)
+    for index, (x, y) in enumerate(batches[:2]):
+        loss = F.mse_loss(model(x), y)
+        precision.backward(overflow(loss) if index == 0 else loss)
+        report = precision.step()
+    assert report.reason is StepReason.FOUND_INF

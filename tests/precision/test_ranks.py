@@ -67,3 +67,9 @@ def test_gradients_that_were_not_exchanged_are_not_stepped_with(found):
         assert rank["early"][2] == ""
         assert all(torch.equal(a, b) for a, b in zip(rank["forgotten"][0], found[0]["forgotten"][0], strict=True))
         assert not torch.equal(rank["forgotten"][0][0], rank["early"][0][0])
+
+
+def test_ranks_do_not_drop_micro_batches_each_for_itself(found):
+    """What one process may do is refused among several, with the reason."""
+    for rank in found:
+        assert "accepted is False among several ranks. Ranks would drop different micro-batches" in rank["refusal"]

@@ -120,6 +120,12 @@ REFUSED = {
         InvalidValueError,
         r"accumulate is 2.0; accepted is a whole number",
     ),
+    "drop_nonfinite, no bool": (
+        lambda: Precision("fp32", sgd(), drop_nonfinite=1),
+        lambda: Precision("fp32", sgd(), drop_nonfinite=True),
+        InvalidValueError,
+        r"drop_nonfinite is 1; accepted is True or False",
+    ),
     "model, no module": (
         lambda: Precision("fp32", model="linear"),
         lambda: Precision("fp32", model=linear()),

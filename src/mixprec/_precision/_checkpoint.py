@@ -16,14 +16,14 @@ from mixprec._precision._window import Window
 from mixprec._scaler import GradScaler
 from mixprec.errors import CheckpointError
 
-__all__ = ["VERSION", "check_header", "read_gradients", "read_window", "restore_scaler", "write_window"]
+__all__ = ["VERSION", "check_header", "read_tensors", "read_window", "restore_scaler", "write_window"]
 
 VERSION = 1
 
-_KEYS = ("version", "mode", "scaler", "window", "gradients", "masters")
+_KEYS = ("version", "mode", "scaler", "window", "gradients", "sums", "masters")
 
 
-def check_header(state: Mapping[str, Any], mode: str, *, masters: bool) -> None:
+def check_header(state: Mapping[str, Any], mode: str, *, masters: bool, sums: bool) -> None:
     """Raises `CheckpointError` for a state of another version, another mode, or with keys missing."""
     for key in _KEYS:
         if key not in state:
@@ -37,6 +37,9 @@ def check_header(state: Mapping[str, Any], mode: str, *, masters: bool) -> None:
             f"mode is {state['mode']!r} in the checkpoint and {mode!r} here, so the run would not continue as it was. "
             "To change the precision on purpose, load the model and the optimizer and leave this state out.",
         )
+    if sums != (state["sums"] is not None):
+        advice = "Resume with the same drop_nonfinite."
+        raise CheckpointError("sums", f"sums is {_kind(state['sums'])} in the checkpoint. {advice}")
     if masters != (state["masters"] is not None):
         raise CheckpointError(
             "masters", f"masters is {state['masters']!r} in the checkpoint, which is not of this mode."
@@ -67,21 +70,20 @@ def read_window(saved: Any, length: int) -> Window:
     )
 
 
-def read_gradients(saved: Any, parameters: Sequence[Tensor], window: Window) -> list[Tensor | None]:
-    """One gradient or None per parameter. Raises: CheckpointError where they do not fit."""
-    if window.empty:
+def read_tensors(key: str, saved: Any, parameters: Sequence[Tensor], *, empty: bool) -> list[Tensor | None]:
+    """A tensor like its gradient, or None, per parameter; all None where `empty`. Raises: CheckpointError."""
+    if empty:
         return [None] * len(parameters)
     if not isinstance(saved, Sequence) or len(saved) != len(parameters):
         count = len(saved) if isinstance(saved, Sequence) else saved
-        problem = f"gradients has {count} entries in the checkpoint; the optimizers hold {len(parameters)} parameters."
-        raise CheckpointError("gradients", problem)
-    for index, (gradient, parameter) in enumerate(zip(saved, parameters, strict=True)):
-        if gradient is not None and (gradient.shape, gradient.dtype) != (parameter.shape, parameter.dtype):
-            problem = (
-                f"{tuple(gradient.shape)} {gradient.dtype}, the parameter {tuple(parameter.shape)} {parameter.dtype}"
-            )
-            raise CheckpointError(f"gradients[{index}]", f"gradients[{index}] is {problem}.")
-    return list(saved)
+        problem = f"{key} has {count} entries in the checkpoint; the optimizers hold {len(parameters)} parameters."
+        raise CheckpointError(key, problem)
+    for index, (tensor, parameter) in enumerate(zip(saved, parameters, strict=True)):
+        if tensor is not None and (tensor.shape, tensor.dtype) != (parameter.shape, parameter.dtype):
+            problem = f"{tuple(tensor.shape)} {tensor.dtype}, the parameter {tuple(parameter.shape)} {parameter.dtype}"
+            raise CheckpointError(f"{key}[{index}]", f"{key}[{index}] is {problem}.")
+    pairs = zip(saved, parameters, strict=True)
+    return [None if tensor is None else tensor.detach().clone().to(parameter.device) for tensor, parameter in pairs]
 
 
 def restore_scaler(scaler: GradScaler, saved: Any) -> None:
@@ -92,3 +94,7 @@ def restore_scaler(scaler: GradScaler, saved: Any) -> None:
         name = error.args[0] if isinstance(error, KeyError) else getattr(error, "name", None)
         key = f"scaler.{name}" if name else "scaler"
         raise CheckpointError(key, f"{key} cannot be restored: {error}") from error
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else type(value).__name__

@@ -11,12 +11,14 @@ from torch.optim import LBFGS, Optimizer
 
 from mixprec._lowbit import LowBit
 from mixprec._precision._mode import Mode
+from mixprec._precision._sync import alone
 from mixprec._scaler import GradScaler
 from mixprec._schedule import check_schedule
 from mixprec.errors import InvalidValueError, MisuseError
 
 __all__ = [
     "check_accumulate",
+    "check_dropping",
     "check_loss",
     "check_lowering",
     "check_max_norm",
@@ -162,6 +164,15 @@ def check_accumulate(value: object) -> None:
     """Raises `InvalidValueError` for a window that is not a whole number of micro-batches."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidValueError("accumulate", value, "a whole number of micro-batches, 1 or more")
+
+
+def check_dropping(value: object) -> None:
+    """Raises `InvalidValueError` where ranks would drop different micro-batches and average what is left."""
+    if not isinstance(value, bool):
+        raise InvalidValueError("drop_nonfinite", value, "True or False")
+    if value and not alone():
+        advice = "Ranks would drop different micro-batches. Without it a window that is not finite is skipped by all."
+        raise InvalidValueError("drop_nonfinite", value, "False among several ranks", advice)
 
 
 def _is_distributed(model: nn.Module) -> bool:

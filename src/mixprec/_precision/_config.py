@@ -10,7 +10,7 @@ from mixprec.errors import InvalidValueError, UnknownNameError
 
 __all__ = ["arguments", "scaler_from"]
 
-_KEYS = ("mode", "device", "max_norm", "accumulate", "policy", "scaler")
+_KEYS = ("mode", "device", "max_norm", "accumulate", "policy", "scaler", "drop_nonfinite")
 _SCALER_KEYS = (
     "init_scale",
     "growth_factor",

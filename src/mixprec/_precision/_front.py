@@ -12,16 +12,15 @@ from torch.optim import Optimizer
 from typing_extensions import Self
 
 from mixprec._autocast import autocast
-from mixprec._hardware import probe, recommend
-from mixprec._lowbit import LowBit
-from mixprec._master import MasterWeights, lower_
 from mixprec._policy import Policy
 from mixprec._precision import _checkpoint as checkpoint
 from mixprec._precision import _checks as checks
+from mixprec._precision import _choose as choose
 from mixprec._precision import _config as config
 from mixprec._precision import _sync as sync
 from mixprec._precision import _window as window
-from mixprec._precision._mode import AUTO, Mode, mode_named
+from mixprec._precision._mode import AUTO, mode_named
+from mixprec._precision._sums import FiniteSums, has_gradient, multiply_, parameters_of
 from mixprec._scaler import GradScaler
 from mixprec._schedule import Schedule
 from mixprec.errors import MisuseError
@@ -60,6 +59,8 @@ class Precision:
         scheduler: one or several, stepped when a step was applied and only then.
         policy: a `Policy`, its name or its text; None is PyTorch's own list.
         scaler: a `GradScaler` of your own for the fp16 modes.
+        drop_nonfinite: leave single micro-batches whose gradients are not finite out of the mean, instead of skipping
+            the whole window; `step` reports each as `DROPPED`, and the loss scale backs off. In one process only.
 
     Raises: InvalidValueError, UnknownNameError for arguments; MisuseError for parameters that `mode` cannot train.
 
@@ -79,15 +80,17 @@ class Precision:
         scheduler: Schedule | Sequence[Schedule] | None = None,
         policy: Policy | str | None = None,
         scaler: GradScaler | None = None,
+        drop_nonfinite: bool = False,
     ) -> None:
         if mode != AUTO:
             mode_named(mode)
         checks.check_max_norm(max_norm)
         checks.check_accumulate(accumulate)
+        checks.check_dropping(drop_nonfinite)
         checks.check_model(model)
-        self.device = _device_of(device, model, optimizers)
-        self._mode, self.reason = _chosen(mode, self.device)
-        self._schedulers = _listed(scheduler)
+        self.device = choose.device_of(device, model, optimizers)
+        self._mode, self.reason = choose.mode_for(mode, self.device)
+        self._schedulers = choose.listed(scheduler)
         checks.check_optimizers(self._mode, optimizers)
         checks.check_lowering(self._mode, model)
         checks.check_policy(self._mode, policy)
@@ -99,9 +102,10 @@ class Precision:
         self.max_norm = max_norm
         self.policy = policy
         self.autocast()  # a policy that does not exist, or not fit the model, is an error now and not in the first step
-        self.scaler = scaler if scaler is not None else _scaler(self._mode, self.device)
-        self._masters = _masters(self._mode, optimizers, model)
+        self.scaler = scaler if scaler is not None else choose.scaler_for(self._mode, self.device)
+        self._masters = choose.masters_for(self._mode, optimizers, model)
         self._window = window.Window(accumulate)
+        self._sums = FiniteSums() if drop_nonfinite else None
         self._sync = sync.Sync(model)
         self._scale: Tensor | None = None
         self._steps = 0
@@ -114,8 +118,8 @@ class Precision:
         model: nn.Module | None = None,
         scheduler: Schedule | Sequence[Schedule] | None = None,
     ) -> Self:
-        """As the constructor, from the keys `mode`, `device`, `max_norm`, `accumulate`, `policy` (a name or text) and
-        `scaler` (a mapping of the `GradScaler` arguments).
+        """As the constructor, from the keys `mode`, `device`, `max_norm`, `accumulate`, `drop_nonfinite`, `policy` (a
+        name or text) and `scaler` (a mapping of the `GradScaler` arguments).
 
         Raises: InvalidValueError, UnknownNameError that name the key.
         """
@@ -123,7 +127,7 @@ class Precision:
         mode = given.pop("mode", AUTO)
         scaler_settings = given.pop("scaler", None)
         if scaler_settings is not None:
-            device = _device_of(given.get("device"), model, optimizers)
+            device = choose.device_of(given.get("device"), model, optimizers)
             given["scaler"] = config.scaler_from(scaler_settings, device.type)
         return cls(mode, *optimizers, model=model, scheduler=scheduler, **given)
 
@@ -216,23 +220,34 @@ class Precision:
     def _next_micro_batch(self) -> StepReport:
         if self._masters is not None and self._sync.exchanged:
             self._masters.gather_()  # sums over the window are kept in float32
+        dropped = not self._admit()
+        if dropped:
+            self._clear()
         self._window = window.next_micro_batch(self._window)
         if self._scale is None:
             self._scale = torch.tensor(self.scaler.get_scale(), device=self.device)
-        values = StepValues(torch.zeros_like(self._scale), self._scale)
-        return StepReport(values, _fetch, step=self._steps, reason=StepReason.ACCUMULATING)
+        reason = StepReason.DROPPED if dropped else StepReason.ACCUMULATING
+        values = StepValues(torch.full_like(self._scale, dropped), self._scale)
+        return StepReport(values, _fetch, step=self._steps, reason=reason)
+
+    def _admit(self) -> bool:
+        """Whether the current micro-batch counts; one that is dropped leaves the window's weights."""
+        if self._sums is None or self._window.current is None:
+            return True
+        admitted = self._sums.admit(parameters_of(self.optimizers))
+        if not admitted:
+            self._window = window.without_current(self._window)
+        return admitted
 
     def _take(self) -> StepReport:
         self._sync.require_exchanged()
         if self._masters is not None:
             self._masters.gather_()
-        _multiply_(self._gradients(), window.correction(self._window))
-        counted = next((o for o in self.optimizers if _has_gradient(o)), None)
-        if counted is None and sync.alone():  # among ranks the others' gradients may count
-            raise MisuseError("MP143", "step", _NO_GRADIENT)
-        self.scaler.step_together(self.optimizers, max_norm=self.max_norm)
-        self.scaler.update()
-        report = self.scaler.report(counted or self.optimizers[0])
+        self._admit()
+        if self._sums is not None:  # where all were dropped the last one's gradients stay, and the step is skipped
+            self._sums.deliver()
+        multiply_(parameters_of(self.optimizers), window.correction(self._window))
+        report = self._deliver()
         if self._masters is not None:
             self._masters.publish_()
         self._clear()
@@ -243,6 +258,17 @@ class Precision:
             for scheduler in self._schedulers:
                 scheduler.step()
         return report
+
+    def _deliver(self) -> StepReport:
+        """Step or skip, and move the scale; it backs off after a window of which a part was dropped, too."""
+        counted = next((o for o in self.optimizers if has_gradient(o)), None)
+        if counted is None and sync.alone():  # among ranks the others' gradients may count
+            raise MisuseError("MP143", "step", _NO_GRADIENT)
+        self.scaler.step_together(self.optimizers, max_norm=self.max_norm)
+        partly = self._window.dropped > 0.0 and self._window.weight_sum > 0.0
+        lower = torch.tensor(self.scaler.get_scale() * self.scaler.get_backoff_factor()) if partly else None
+        self.scaler.update(None if lower is None else lower.to(self.device))
+        return self.scaler.report(counted or self.optimizers[0])
 
     # ── checkpoints ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -259,21 +285,28 @@ class Precision:
             "mode": self.mode,
             "scaler": self.scaler.state_dict(),
             "window": checkpoint.write_window(self._window),
-            "gradients": None if self._window.empty else [p.grad for p in self._parameters()],
+            "gradients": None if self._window.empty else [p.grad for p in parameters_of(self.optimizers)],
+            "sums": None if self._sums is None else [self._sums.sums.get(p) for p in parameters_of(self.optimizers)],
             "masters": None if self._masters is None else self._masters.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore; to be called after the model's state is loaded. Raises: CheckpointError that names the key."""
-        checkpoint.check_header(state, self.mode, masters=self._masters is not None)
+        parameters = parameters_of(self.optimizers)
+        checkpoint.check_header(state, self.mode, masters=self._masters is not None, sums=self._sums is not None)
         opened = checkpoint.read_window(state["window"], self._window.length)
-        gradients = checkpoint.read_gradients(state["gradients"], self._parameters(), opened)
+        gradients = checkpoint.read_tensors("gradients", state["gradients"], parameters, empty=opened.empty)
+        sums = checkpoint.read_tensors("sums", state["sums"], parameters, empty=self._sums is None)
+        if self._masters is not None:
+            self._masters.check_state_dict(state["masters"])
+        checkpoint.restore_scaler(self.scaler, state["scaler"])
         if self._masters is not None:
             self._masters.load_state_dict(state["masters"])
-        checkpoint.restore_scaler(self.scaler, state["scaler"])
         self._clear()
-        for parameter, gradient in zip(self._parameters(), gradients, strict=True):
-            parameter.grad = None if gradient is None else gradient.detach().clone().to(parameter.device)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        if self._sums is not None:
+            self._sums.sums = {p: tensor for p, tensor in zip(parameters, sums, strict=True) if tensor is not None}
         self._window = opened
         self._scale = None
         self.scaler.scale(torch.zeros((), device=self.device))  # makes its tensors: the next call may be a step
@@ -285,12 +318,6 @@ class Precision:
             text = f"{call}() needs an optimizer, and this Precision has none: Precision({self.mode!r}, optimizer)."
             raise MisuseError("MP145", call, text)
 
-    def _parameters(self) -> list[Tensor]:
-        return [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
-
-    def _gradients(self) -> list[Tensor]:
-        return [p.grad for p in self._parameters() if p.grad is not None]
-
     def _clear(self) -> None:
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
@@ -299,73 +326,12 @@ class Precision:
                 weight.grad = None
 
 
-_NO_GRADIENT = (
-    "No parameter of any optimizer has a gradient, so there is nothing to step with: the loss does not depend on them, "
-    "or gradients were cleared between backward() and step()."
-)
-
-
-def _has_gradient(optimizer: Optimizer) -> bool:
-    return any(p.grad is not None for group in optimizer.param_groups for p in group["params"])
-
-
-@torch.no_grad()
-def _multiply_(gradients: list[Tensor], factor: float) -> None:
-    """**Cost**: nothing where `factor` is 1, else one read and one write."""
-    if factor == 1.0:
-        return
-    dense = [g for g in gradients if g.layout is torch.strided]
-    if dense:
-        torch._foreach_mul_(dense, factor)
-    for gradient in gradients:
-        if gradient.layout is not torch.strided:
-            gradient.mul_(factor)
-
-
 def _fetch(values: StepValues[Any]) -> StepValues[float]:
     found_inf, scale = torch.stack([values.found_inf, values.scale_before]).tolist()
     return StepValues(found_inf, scale)
 
 
-def _listed(scheduler: Schedule | Sequence[Schedule] | None) -> tuple[Schedule, ...]:
-    if scheduler is None:
-        return ()
-    return tuple(scheduler) if isinstance(scheduler, Sequence) else (scheduler,)
-
-
-def _chosen(name: str, device: torch.device) -> tuple[Mode, str]:
-    native = recommend(probe(device))
-    if name == AUTO:
-        return mode_named(native.mode), native.reason
-    return mode_named(name), f"{name} was asked for; auto would take {native.reason}"
-
-
-def _device_of(
-    device: torch.device | str | None, model: nn.Module | None, optimizers: Sequence[Optimizer]
-) -> torch.device:
-    if device is not None:
-        return torch.device(device)
-    parameters = [p for o in optimizers if isinstance(o, Optimizer) for g in o.param_groups for p in g["params"]]
-    first: Tensor | None = next(iter(parameters or ([] if model is None else model.parameters())), None)
-    if first is not None:
-        return first.device
-    return torch.device(torch.accelerator.current_accelerator() or "cpu")
-
-
-def _scaler(mode: Mode, device: torch.device) -> GradScaler:
-    """Where nothing is scaled, a scale that stays 1: the same path skips, clips and reports."""
-    if mode.scaled:
-        return GradScaler(device.type)
-    return GradScaler(device.type, init_scale=1.0, min_scale=1.0, max_scale=1.0)
-
-
-def _masters(mode: Mode, optimizers: Sequence[Optimizer], model: nn.Module | None) -> MasterWeights | None:
-    """Of what the optimizers cannot keep themselves; `LowBit` ones can."""
-    if not mode.masters:
-        return None
-    unaided = [optimizer for optimizer in optimizers if not isinstance(optimizer, LowBit)]
-    if unaided:
-        return MasterWeights(unaided, mode.weights, model)
-    if model is not None:
-        lower_(model, mode.weights)
-    return None
+_NO_GRADIENT = (
+    "No parameter of any optimizer has a gradient, so there is nothing to step with: the loss does not depend on them, "
+    "or gradients were cleared between backward() and step()."
+)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from mixprec.errors import InvalidValueError, MisuseError
 
-__all__ = ["Window", "correction", "next_micro_batch", "share", "with_weight"]
+__all__ = ["Window", "correction", "next_micro_batch", "share", "with_weight", "without_current"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Window:
 
     `current` is the weight of the micro-batch that is being computed, None before its first backward. `first` is the
     weight of the window's first micro-batch and `weight_sum` that of all so far, the current one included. `weighted`
-    says whether the user gives weights, `total` is their sum where it was known up front.
+    says whether the user gives weights, `total` is their sum where it was known up front. `dropped` is the weight of
+    micro-batches that were left out again.
     """
 
     length: int
@@ -32,6 +33,7 @@ class Window:
     current: float | None = None
     weighted: bool = False
     total: float | None = None
+    dropped: float = 0.0
 
     @property
     def empty(self) -> bool:
@@ -78,7 +80,18 @@ def share(window: Window) -> float:
 
 def correction(window: Window) -> float:
     """What the summed gradients are multiplied by when the window ends; exactly 1.0 where nothing is to be done."""
-    return 1.0 if window.total is not None else window.length * window.first / window.weight_sum
+    if window.weight_sum == 0.0:
+        return 1.0
+    if window.total is not None:
+        return window.total / (window.total - window.dropped)
+    return window.length * window.first / window.weight_sum
+
+
+def without_current(window: Window) -> Window:
+    """`window` after the current micro-batch, the only one that is not in it yet, was left out of the sum."""
+    assert window.current is not None
+    weight = window.current
+    return replace(window, weight_sum=window.weight_sum - weight, dropped=window.dropped + weight)
 
 
 def next_micro_batch(window: Window) -> Window:
