@@ -227,7 +227,7 @@ def test_a_broken_scaler_leaves_masters_as_they_were():
     state, _ = saved("fp16-master", done=3)
     _, run = saved("fp16-master")
     before = run.bits()
-    with pytest.raises(CheckpointError, match="scaler.scale cannot be restored"):
+    with pytest.raises(CheckpointError, match=r"scaler.scale cannot be restored"):
         run.precision.load_state_dict(changed(copy.deepcopy(state), ("scaler", "scale"), -1.0))
     assert_equal(before, run.bits())
     run.precision.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""A window's gradients are its parameters', summed over its micro-batches, and over the finite ones alone on request."""
+"""A window's gradients are its parameters', summed over its micro-batches, or over the finite ones alone on request."""
 
 from __future__ import annotations
 
