@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from numbers import Real
 
 from mixprec.errors import InvalidValueError, MisuseError
 
@@ -99,8 +100,8 @@ def next_micro_batch(window: Window) -> Window:
     return Window(window.length) if window.last else replace(window, done=window.done + 1, current=None)
 
 
-def _check_positive(name: str, value: float | None, advice: str) -> None:
-    if value is not None and not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
+def _check_positive(name: str, value: object, advice: str) -> None:
+    if value is not None and not (isinstance(value, Real) and math.isfinite(value) and float(value) > 0):
         raise InvalidValueError(name, value, "a positive finite number, such as a count of samples", advice)
 
 
