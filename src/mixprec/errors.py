@@ -125,7 +125,8 @@ class LossScaleFloorError(MixprecError, RuntimeError):
         self.scale = scale
         self.overflows = overflows
         super().__init__(
-            f"{overflows} consecutive steps had non-finite gradients with the loss scale at its floor of {scale:g}. {advice}"
+            f"{overflows} consecutive steps had non-finite gradients with the loss scale at its floor of {scale:g}. "
+            f"{advice}"
         )
 
 
