@@ -192,6 +192,14 @@ def test_a_file_that_cannot_be_read_is_a_finding_and_the_rest_is_linted(folder: 
     assert "bad.py:2:" in _lint("bad.py").output
 
 
+def test_what_python_thinks_of_the_source_is_not_printed(folder: Path) -> None:
+    """A source that makes the compiler warn is linted without a word about that."""
+    _write(folder, a__py="import torch.amp, TrainingArguments\nx = '\\d'\ny = 1is 2\n")
+    command = [sys.executable, "-W", "always", "-m", "mixprec", "lint", "a.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1 file: nothing found.\n", "")
+
+
 def test_empty_files_and_folders_are_clean(folder: Path) -> None:
     """Nothing to lint is nothing found."""
     assert _lint(".").output == "0 files: nothing found.\n"

@@ -52,7 +52,7 @@ def _truncated(source: str, dice: random.Random) -> str:
 
 
 def _tokens_swapped(source: str, dice: random.Random) -> str:
-    tokens = re.findall(r"\w+|\s+|[^\w\s]", source)
+    tokens = [*re.findall(r"\w+|\s+|[^\w\s]", source), "\n"]
     for _ in range(dice.randrange(1, 6)):
         one, other = dice.randrange(len(tokens)), dice.randrange(len(tokens))
         tokens[one], tokens[other] = tokens[other], tokens[one]
@@ -60,19 +60,19 @@ def _tokens_swapped(source: str, dice: random.Random) -> str:
 
 
 def _names_swapped(source: str, dice: random.Random) -> str:
-    names = sorted(set(re.findall(r"[A-Za-z_]\w+", source)))
+    names = sorted({"name", *re.findall(r"[A-Za-z_]\w+", source)})
     one, other = dice.choice(names), dice.choice(names)
     return re.sub(rf"\b{one}\b", other, source)
 
 
 def _line_dropped(source: str, dice: random.Random) -> str:
-    lines = source.splitlines(keepends=True)
+    lines = [*source.splitlines(keepends=True), "\n"]
     del lines[dice.randrange(len(lines))]
     return "".join(lines)
 
 
 def _lines_shuffled(source: str, dice: random.Random) -> str:
-    lines = source.splitlines(keepends=True)
+    lines = [*source.splitlines(keepends=True), "\n"]
     at = dice.randrange(len(lines))
     return "".join([*lines[:at], *dice.sample(lines[at : at + 4], len(lines[at : at + 4])), *lines[at + 4 :]])
 

@@ -9,6 +9,7 @@ import concurrent.futures
 import functools
 import multiprocessing
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -223,7 +224,9 @@ class _Linter:
         self.project = Project.around(path)
 
     def __call__(self, source: str) -> tuple[Finding, ...]:
-        found = lint_source(source, self.path, select=sorted(self.codes), project=self.project)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python's opinion of the user's escapes is not ours to print
+            found = lint_source(source, self.path, select=sorted(self.codes), project=self.project)
         sifted = sift([finding for finding in found if finding.code in self.codes], source, self.codes)
         self.silenced = sifted.silenced
         unused = (replace(f, location=replace(f.location, file=self.path)) for f in sifted.unused)
