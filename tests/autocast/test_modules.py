@@ -92,7 +92,6 @@ ALL = sorted(Model().probes())
         (Probe, set(ALL)),
         (nn.Linear, set()),
     ],
-    ids=str,
 )
 def test_an_fp32_module_computes_in_float32_with_autocast_off(module: Any, inside: set[str]) -> None:
     """Selected by glob, class or class name, all inside runs in float32; everything else as it would."""
