@@ -297,3 +297,22 @@ def test_lint_loads_no_torch(tmp_path: Path) -> None:
     for planted, expected in (("", 0), ("import torch; ", 3)):
         done = subprocess.run([sys.executable, "-c", program.format(planted=planted), str(script)], check=False)
         assert done.returncode == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("x = 'an example of a sample on behalf of a clamp'(", False),
+        ("use_amp(", True),
+        ("torch.cuda.amp(", True),
+        ("AMP = amp2(", True),
+        ("model.half(", True),
+        ("half_precision(", True),
+        ("loss_scalers(", True),
+        ("import fp16_utils(", True),
+    ],
+)
+def test_files_that_do_not_speak_of_precision_are_not_parsed(folder: Path, text: str, read: bool) -> None:
+    """A broken file is a finding only where a word in it concerns us; `example` does not hold `amp`."""
+    _write(folder, a__py=f"# TrainingArguments\n{text}" if read else text)
+    assert bool(_json("a.py")["findings"]) == read

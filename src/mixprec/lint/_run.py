@@ -9,6 +9,7 @@ import concurrent.futures
 import functools
 import multiprocessing
 import os
+import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from mixprec.lint._lines import Lines
 from mixprec.lint._notebook import NotebookError, read_notebook
 from mixprec.lint._project import Project
 from mixprec.lint._suppress import sift
-from mixprec.lint._words import AMP_WORDS, mentions
+from mixprec.lint._words import AMP_WORDS
 from mixprec.lint.configs import lint_configuration
 from mixprec.records import Finding, Location, Severity
 
@@ -37,6 +38,10 @@ LARGEST = 4 * 1024 * 1024
 
 WORTH_PROCESSES = 48
 """Files that speak of precision; below this number starting processes takes longer than linting."""
+
+
+SHORT = 4
+"""Letters; words up to this length occur inside others that say nothing of precision."""
 
 
 @dataclass(frozen=True)
@@ -135,14 +140,19 @@ def _speaks(file: Path) -> bool:
     """Whether any rule would look at the file; what cannot be read is left to `lint_file` to complain about."""
     try:
         text = file.read_bytes().replace(b"\0", b"").decode("latin-1")  # without null bytes UTF-16 can be searched too
-        return mentions(text, _words()) or file.suffix.lower() in CONFIGURATION
+        return _speaking().search(text) is not None or file.suffix.lower() in CONFIGURATION
     except OSError:
         return True
 
 
 @functools.cache
-def _words() -> tuple[str, ...]:
-    return tuple(sorted({*AMP_WORDS, *(word for rule in all_rules() for word in rule.words)}))
+def _speaking() -> re.Pattern[str]:
+    """Finds any word that a rule listens for; a short one must stand by itself, as `amp` does not in `example`."""
+    words = sorted({*AMP_WORDS, *(word for rule in all_rules() for word in rule.words)}, key=len, reverse=True)
+    short = (rf"(?<![A-Za-z]){re.escape(word)}(?![a-z])" for word in words if len(word) <= SHORT and word.islower())
+    return re.compile(
+        "|".join([*short, *(re.escape(word) for word in words if len(word) > SHORT or not word.islower())])
+    )
 
 
 def lint_file(file: Path, config: LintConfig, fixing: Fixing | None = None) -> FileResult:
@@ -255,7 +265,7 @@ def _bad_cells(document: Document, path: str, codes: frozenset[str]) -> list[Fin
             Location(path, cell.error.lineno or 1, max(cell.error.offset or 1, 1), cell=cell.number),
         )
         for cell in document.notebook.cells
-        if cell.error is not None and mentions(cell.text, _words())
+        if cell.error is not None and _speaking().search(cell.text)
     ]
 
 
