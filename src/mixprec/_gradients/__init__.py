@@ -9,7 +9,7 @@ from __future__ import annotations
 from mixprec._gradients._collect import Gradients, collect, parameter_name, parameters, refuse_half
 from mixprec._gradients._multiply import multiply_, reciprocal
 from mixprec._gradients._norm import amax, look_again, square_sum, wide_square_sum
-from mixprec._gradients._place import host_number, moved, on_host
+from mixprec._gradients._place import float32, host_number, moved, on_host
 from mixprec._gradients._plan import Plan, Plans, make_plan
 from mixprec._gradients._read import Clipping, HostReader, Reader, Reading, WaitlessReader, reader_for
 
@@ -24,6 +24,7 @@ __all__ = [
     "WaitlessReader",
     "amax",
     "collect",
+    "float32",
     "host_number",
     "look_again",
     "make_plan",

@@ -20,6 +20,9 @@ from mixprec._gradients._plan import FEW, SMALL, Plan
 ROW = 2048
 """Elements that are added up in float32 before float64 takes over."""
 
+FEW_NORMS = 256
+"""Up to so many norms, Python adds their squares up sooner than three kernels do."""
+
 PIECE = 1 << 22
 """Elements of a 16-bit tensor that are converted to float32 at a time: 16 MiB of memory."""
 
@@ -46,11 +49,14 @@ def host_square_sum(gradients: Gradients) -> float:
     """`square_sum` as a Python float, for gradients whose memory the host reads."""
     if gradients.shares is not None or gradients.plan is None:
         return host_number(square_sum(gradients, gradients.tensors[0].device))
+    if gradients.plan.brief:
+        flat = _joined(gradients.tensors).reshape(-1)
+        return host_number(torch.dot(flat, flat))
     rows = _row_norms(gradients.tensors, gradients.plan)
-    if len(rows) > 4 or any(norm.ndim for norm in rows):
+    if sum(norm.numel() for norm in rows) > FEW_NORMS:
         return host_number(_square_sum_of_norms(rows))
-    norms = [host_number(norm) for norm in rows]
-    return sum(norm * norm for norm in norms)
+    numbers: list[float] = [number for norm in rows for number in norm.reshape(-1).tolist()]
+    return sum(number * number for number in numbers)
 
 
 def wide_square_sum(gradients: Gradients, device: torch.device) -> Tensor:
@@ -149,14 +155,19 @@ def _add_row_norms(rows: list[Tensor], tensor: Tensor) -> None:
             _add_row_norms(rows, piece.float())
     elif tensor.numel() <= ROW:
         rows.append(torch.linalg.vector_norm(tensor))
-    elif not tensor.is_contiguous():
-        rows.append(torch.linalg.vector_norm(tensor, dim=-1))
     else:
-        flat = tensor.view(-1)
+        flat = _in_memory_order(tensor)
         whole = flat.numel() // ROW * ROW
         rows.append(torch.linalg.vector_norm(flat[:whole].view(-1, ROW), dim=1))
         if whole < flat.numel():
             rows.append(torch.linalg.vector_norm(flat[whole:]))
+
+
+def _in_memory_order(tensor: Tensor) -> Tensor:
+    """All elements in one dimension, as they lie; copied only if there are gaps between them."""
+    if not tensor.is_contiguous():
+        tensor = tensor.permute(sorted(range(tensor.ndim), key=tensor.stride, reverse=True))
+    return tensor.reshape(-1)
 
 
 def _foreach_square_sum(tensors: Sequence[Tensor], plan: Plan | None) -> Tensor:

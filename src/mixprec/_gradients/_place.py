@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 
 def on_host(tensor: Tensor) -> bool:
     """Whether the host can read `tensor` without waiting for anything."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+    return tensor.is_cpu and not torch.compiler.is_compiling()
 
 
 def host_number(tensor: Tensor) -> float:
     """A 0-dim tensor as a Python float: a memory read where it lies on the host, a sync elsewhere."""
     value: float = tensor.tolist()  # type: ignore[assignment] # a 0-dim tensor's list is its number
     return value
+
+
+def float32(number: float, device: torch.device) -> Tensor:
+    """`number` as a 0-dim float32 tensor; infinite where float32 cannot hold it. Cost: 1 small kernel."""
+    if abs(number) > _LARGEST:
+        number = math.copysign(math.inf, number)
+    return torch.full((), number, dtype=torch.float32, device=device)
+
+
+_LARGEST = torch.finfo(torch.float32).max
 
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:

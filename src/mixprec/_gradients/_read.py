@@ -19,10 +19,12 @@ from torch import Tensor
 from mixprec._agreement import Agreement
 from mixprec._gradients._collect import Gradients
 from mixprec._gradients._norm import amax, host_square_sum, look_again, wide, wide_square_sum
-from mixprec._gradients._place import host_number, moved
+from mixprec._gradients._place import float32, host_number, moved
 
 CLIP_EPSILON = 1e-6
 """What `torch.nn.utils.clip_grad_norm_` adds to the norm before it divides; kept, so that both clip alike."""
+
+_LARGEST = torch.finfo(torch.float32).max
 
 
 @dataclass(frozen=True)
@@ -128,21 +130,16 @@ class HostReader(Reader):
     def divisor(self, scale: Tensor, coefficient: float) -> Tensor:
         if coefficient == 1.0:
             return scale
-        return self.tensor(_within_float32(host_number(scale), coefficient), scale.device)
+        return float32(min(host_number(scale) / coefficient, _LARGEST) if coefficient else _LARGEST, scale.device)
 
     def multiplier(self, scale: Tensor | None, coefficient: float) -> Tensor | None:
         if scale is None:
             return None if coefficient == 1.0 else torch.full((), coefficient)
         value = host_number(scale)
-        return self.tensor(coefficient / value if value else math.inf, scale.device)
+        return float32(coefficient / value if value else math.inf, scale.device)
 
     def tensor(self, number: float, device: torch.device) -> Tensor:
-        return torch.full((), number, dtype=torch.float32, device=device)
-
-
-def _within_float32(scale: float, coefficient: float) -> float:
-    largest = torch.finfo(torch.float32).max
-    return min(scale / coefficient, largest) if coefficient else largest
+        return float32(number, device)
 
 
 def _stays_finite(gradients: Gradients, scale: Tensor) -> bool:
@@ -204,7 +201,7 @@ class WaitlessReader(Reader):
     def divisor(self, scale: Tensor, coefficient: Tensor | None) -> Tensor:
         if coefficient is None:
             return scale
-        return (scale / coefficient).clamp(max=torch.finfo(torch.float32).max).float()
+        return (scale / coefficient).clamp(max=_LARGEST).float()
 
     def multiplier(self, scale: Tensor | None, coefficient: Tensor | None) -> Tensor | None:
         if scale is None:
@@ -237,11 +234,15 @@ def _extremes_finite(gradients: Gradients, scale: Tensor | None, device: torch.d
     return torch.stack(finite).all()
 
 
+_HOST = HostReader()
+_WAITLESS = {below_one: WaitlessReader(below_one) for below_one in (False, True)}
+
+
 def reader_for(devices: Iterable[torch.device], *, below_one: bool = False) -> Reader:
     """The reader for gradients on `devices`: one that never waits, unless all of them are in the host's memory.
 
     MPS has no float64, so its gradients are read through the host, which is a sync.
     """
     if all(device.type in ("cpu", "mps") for device in devices) and not torch.compiler.is_compiling():
-        return HostReader()
-    return WaitlessReader(below_one)
+        return _HOST
+    return _WAITLESS[below_one]

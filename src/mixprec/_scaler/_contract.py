@@ -39,7 +39,8 @@ def _takes_scaler(step: Callable[..., Any]) -> bool:
     return "grad_scaler" in inspect.signature(step).parameters
 
 
-_ZERO_STATE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad)
+_ZERO_STATE = frozenset({torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad})
+_TORCH_FUSED = _ZERO_STATE | {torch.optim.SGD}
 
 
 def takes_no_flag(optimizer: torch.optim.Optimizer) -> bool:
@@ -47,7 +48,7 @@ def takes_no_flag(optimizer: torch.optim.Optimizer) -> bool:
 
     It saves them correcting the step count of every parameter. Others may expect a tensor, as the contract says.
     """
-    return type(optimizer) in (*_ZERO_STATE, torch.optim.SGD)
+    return type(optimizer) in _TORCH_FUSED
 
 
 class SafeSkips:

@@ -155,9 +155,9 @@ class GradScaler(HeldScale):
         self, optimizer: torch.optim.Optimizer, inv_scale: Tensor, found_inf: Tensor, allow_fp16: bool
     ) -> dict[torch.device, Tensor]:
         params = parameters(optimizer)
-        if not allow_fp16:
+        gradients = collect(params, plan=self._plans.of(optimizer, params))
+        if not allow_fp16 and gradients.has_half():
             refuse_half(optimizer)
-        gradients = collect(params)
         flags = multiply_(gradients, inv_scale, found_inf)
         if self._current_rules().min_scale < 1.0:  # dividing by less than 1 can make infinities: look at the result
             again = multiply_(gradients, torch.ones_like(inv_scale), torch.zeros_like(found_inf))
@@ -248,9 +248,11 @@ class GradScaler(HeldScale):
                 self._per_optimizer_states[id(turn.optimizer)]["stage"] = OptState.UNSCALED
         with taken_by_scaler(turn.optimizer for turn in taking):
             results = iter(deliver(taking, outcome, self._safe_skips, args, kwargs))
-        for optimizer in divided:
-            self._watch.divided(optimizer)
         for turn in turns:
+            if turn.optimizer in divided:
+                self._watch.divided(turn.optimizer)
+            else:
+                self._watch.stepped(turn.optimizer)
             reason = None if turn in taking else StepReason.NO_GRADIENTS
             self._finish(turn.optimizer, outcome.reading.found_inf, outcome.clipping, reason)
         return [next(results) if turn in taking else None for turn in turns]
@@ -290,6 +292,7 @@ class GradScaler(HeldScale):
                 raise AssertionError("No inf checks were recorded for this optimizer.")
             with taken_by_scaler((optimizer,)):
                 result = self._maybe_opt_step(optimizer, state, *args, **kwargs)
+        self._watch.stepped(optimizer)
         scale, _ = self._check_scale_growth_tracker("step")
         self._finish(optimizer, largest(state["found_inf_per_device"].values(), scale.device))
         return result
@@ -304,7 +307,6 @@ class GradScaler(HeldScale):
         scale, _ = self._check_scale_growth_tracker("step")
         self._per_optimizer_states[id(optimizer)]["stage"] = OptState.STEPPED
         self._reports.add(optimizer, found_inf, scale, clipping, reason)
-        self._watch.stepped(optimizer)
 
     def _take_unscaled(
         self, turns: list[Turn], max_norm: float | None, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -99,7 +99,8 @@ def resolve(
         flag = largest([flag for turn in turns for flag in turn.flags], device)
         return Outcome(reader, Reading(reader.number(flag), 0.0), None, flag)
     joint = len(turns) > 1
-    reading = reader.agreed([_read(reader, turn, device, joint) for turn in turns], agreement, device)
+    readings = [_read(reader, turn, device, joint) for turn in turns]
+    reading = reader.agreed(readings, agreement, device) if joint or agreement.size > 1 else readings[0]
     clipping = reader.clipping(reading, None if joint else turns[0].scale, max_norm)
     return Outcome(reader, reading, clipping, reader.tensor(reading.found_inf, device))
 

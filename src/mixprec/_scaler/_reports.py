@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixprec._gradients import Clipping, host_number, moved, on_host
+from mixprec._gradients import Clipping, float32, host_number, moved, on_host
 from mixprec.errors import InvalidValueError
 from mixprec.records import StepReason, StepReport, StepValues
 
@@ -80,7 +80,7 @@ def _tensor(value: Any, device: torch.device) -> Tensor | None:
         return None
     if isinstance(value, Tensor):
         return moved(value, device).to(torch.float32)
-    return torch.full((), value, dtype=torch.float32, device=device)
+    return float32(value, device)
 
 
 def _place(values: StepValues[float]) -> StepValues[Any]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import torch
@@ -39,19 +38,21 @@ def _release() -> None:
         _hook = None
 
 
-@contextmanager
-def taken_by_scaler(optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[None]:
-    """Steps of `optimizers` inside are a scaler's."""
-    ids = {id(optimizer) for optimizer in optimizers} - _ours
-    _ours.update(ids)
-    try:
-        yield
-    finally:
-        _ours.difference_update(ids)
+class taken_by_scaler:  # noqa: N801 # reads as what it says: `with taken_by_scaler(optimizers)`
+    """A step of one of `optimizers` inside is a scaler's."""
+
+    def __init__(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        self._ids = {id(optimizer) for optimizer in optimizers} - _ours
+
+    def __enter__(self) -> None:
+        _ours.update(self._ids)
+
+    def __exit__(self, *error: object) -> None:
+        _ours.difference_update(self._ids)
 
 
 def _before_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    if torch.compiler.is_compiling() or id(optimizer) in _ours:
+    if id(optimizer) in _ours or torch.compiler.is_compiling():
         return
     for watcher in tuple(_watchers):
         watcher.refuse_direct_step(optimizer)

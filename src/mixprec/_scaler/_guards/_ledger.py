@@ -21,7 +21,7 @@ class Ledger:
 
     sentinels: Sentinels
     count: int
-    marks: tuple[Mark, ...] = ()
+    marks: list[Mark] = field(default_factory=list)
     carries: int | None = None
     unscaled: bool = False
     mixed: bool = False
@@ -38,7 +38,7 @@ class Ledger:
     def catch_up(self) -> None:
         """Forgets what is no longer so because somebody else wrote to the gradients or replaced them."""
         now = self.sentinels.marks()
-        if any(not untouched(then, here) for then, here in zip(self.marks, now, strict=True)):
+        if not _all_untouched(self.marks, now):
             pairs = [(then, here) for then, here in zip(self.marks, now, strict=True) if then[0] is not None]
             self.in_place = bool(pairs) and all(is_same_tensor(*pair) and pair[0][1] < pair[1][1] for pair in pairs)
             self.carries = self.carries if self.in_place else None
@@ -85,8 +85,12 @@ class Ledger:
 
     def untouched(self) -> bool:
         """Whether nobody has written to the gradients since the last event."""
-        return all(untouched(then, now) for then, now in zip(self.marks, self.sentinels.marks(), strict=True))
+        return _all_untouched(self.marks, self.sentinels.marks())
 
     def params_with_gradients(self) -> list[Tensor]:
         """Sentinels that have one."""
         return [param for param in self.sentinels.params if param.grad is not None]
+
+
+def _all_untouched(before: list[Mark], after: list[Mark]) -> bool:
+    return all(map(untouched, before, after))

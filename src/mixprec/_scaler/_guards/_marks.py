@@ -12,25 +12,28 @@ SENTINELS = 3
 """Gradients that stand for all of an optimizer's."""
 
 Mark = tuple["weakref.ref[Tensor] | None", int]
-"""Which tensor a gradient is (None: there is none), and how often it has been written to in place."""
+"""Which tensor a gradient is (None: there is none), and how often it has been written to in place.
+
+There is one weak reference without a callback per object, so two marks of a tensor hold the same one.
+"""
+
+_ABSENT: Mark = (None, 0)
 
 
 def mark(param: Tensor) -> Mark:
     """The mark of the gradient of `param`. Cost: Python only."""
     grad = param.grad
-    return (None, 0) if grad is None else (weakref.ref(grad), grad._version)
+    return _ABSENT if grad is None else (weakref.ref(grad), grad._version)
 
 
 def is_same_tensor(before: Mark, after: Mark) -> bool:
     """Whether both marks are of one tensor, which may have been written to between them."""
-    return before[0] is not None and after[0] is not None and before[0]() is after[0]() is not None
+    return before[0] is after[0] is not None
 
 
 def untouched(before: Mark, after: Mark) -> bool:
     """Whether a gradient is the same tensor and was not written to, or was absent and still is."""
-    if before[0] is None and after[0] is None:
-        return True
-    return is_same_tensor(before, after) and before[1] == after[1]
+    return before[0] is after[0] and before[1] == after[1]
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,9 @@ class Sentinels:
 
     params: tuple[Tensor, ...]
 
-    def marks(self) -> tuple[Mark, ...]:
+    def marks(self) -> list[Mark]:
         """The marks as they are now."""
-        return tuple(mark(param) for param in self.params)
+        return [mark(param) for param in self.params]
 
 
 def sentinels_of(params: list[Tensor]) -> Sentinels:

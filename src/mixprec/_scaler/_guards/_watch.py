@@ -6,7 +6,7 @@ import math
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -71,7 +71,7 @@ class Watch:
             ledger.backward_ended(self._generation)
 
     def before_division(
-        self, optimizer: torch.optim.Optimizer, alongside: Iterable[torch.optim.Optimizer] = ()
+        self, optimizer: torch.optim.Optimizer, alongside: Sequence[torch.optim.Optimizer] = ()
     ) -> None:
         """The scaler is about to unscale the gradients of `optimizer`, in one step with those `alongside`.
 
@@ -145,9 +145,9 @@ class Watch:
             raise MisuseError("MP004", name, _UNSCALED.format(name=name))
 
     def _refuse_second_division(
-        self, optimizer: torch.optim.Optimizer, alongside: Iterable[torch.optim.Optimizer]
+        self, optimizer: torch.optim.Optimizer, alongside: Sequence[torch.optim.Optimizer]
     ) -> None:
-        if Guard.SHARED_PARAMETER not in self.guards:
+        if Guard.SHARED_PARAMETER not in self.guards or not (self._divided or alongside):
             return
         ledgers = {other: self._ledger(other) for other in self._divided}
         divided = [o for o, ledger in ledgers.items() if ledger.unscaled_at == self._backwards and ledger.untouched()]
