@@ -1,0 +1,96 @@
+"""What happens to values in a file, once per device that the script leaves open; a rule believes what holds in all."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from mixprec.lint._view import FileView
+from mixprec.lint.dtypes._state import Event, Exhausted
+from mixprec.lint.dtypes._walker import Walker
+
+__all__ = ["Hit", "Trace", "happened", "held", "traces"]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One walk through a file. `failure` says what stopped it, if anything did but its budget."""
+
+    device: str
+    events: tuple[Event, ...] = ()
+    failure: str | None = None
+    _by_op: dict[str, list[Event]] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for event in self.events:
+            self._by_op.setdefault(event.op, []).append(event)
+
+    def of(self, *ops: str) -> list[Event]:
+        """The events of these kinds, in the order in which they happened within one kind."""
+        return [event for op in ops for event in self._by_op.get(op, ())]
+
+
+@dataclass(frozen=True)
+class Hit:
+    """Something that a rule found: where, and what to say about it."""
+
+    node: ast.AST
+    message: str
+
+
+def traces(view: FileView) -> tuple[Trace, ...]:
+    """One trace for each device that the script may run on, computed once per file.
+
+    **Cost**: a walk through everything that the file runs, at most `MOST_STEPS` statements and calls; two walks
+    where the script leaves the device of an autocast region open.
+    """
+    return view.memo(_traces)
+
+
+def _traces(view: FileView) -> tuple[Trace, ...]:
+    devices = _named_devices(view)
+    first = Walker(view, devices[0])
+    traced = _walk(first, view)
+    if len(devices) > 1 or first.state.open_device:
+        other = devices[1] if len(devices) > 1 else ("cpu" if devices[0] == "cuda" else "cuda")
+        return traced, _walk(Walker(view, other), view)
+    return (traced,)
+
+
+def _named_devices(view: FileView) -> tuple[str, ...]:
+    """The device to try first: that which the text names for autocast alone, else CUDA."""
+    text = view.source
+    only_cpu = ('autocast("cpu"' in text or "autocast('cpu'" in text) and "cuda" not in text
+    return ("cpu",) if only_cpu else ("cuda",)
+
+
+def _walk(walker: Walker, view: FileView) -> Trace:
+    failure = None
+    try:
+        walker.rest(walker.module_frame(view))
+    except Exhausted:
+        pass
+    except Exception as error:  # a walk that fails has seen nothing that a rule may build on
+        failure = f"{type(error).__name__}: {error}"
+    return Trace(walker.state.device, tuple(walker.state.events) if failure is None else (), failure)
+
+
+def held(view: FileView, find: Callable[[Trace], Iterable[Hit]]) -> list[Hit]:
+    """What `find` finds on every device that the script may run on, each place once, in source order."""
+    found = [list(find(trace)) for trace in traces(view)]
+    places = [{id(hit.node) for hit in hits} for hits in found]
+    common = set.intersection(*places) if places else set()
+    return _once(hit for hit in (found[0] if found else []) if id(hit.node) in common)
+
+
+def happened(view: FileView, find: Callable[[Trace], Iterable[Hit]]) -> list[Hit]:
+    """What `find` finds on any device that the script may run on."""
+    return _once(hit for trace in traces(view) for hit in find(trace))
+
+
+def _once(hits: Iterable[Hit]) -> list[Hit]:
+    first: dict[int, Hit] = {}
+    for hit in hits:
+        first.setdefault(id(hit.node), hit)
+    return sorted(first.values(), key=lambda hit: (getattr(hit.node, "lineno", 0), getattr(hit.node, "col_offset", 0)))

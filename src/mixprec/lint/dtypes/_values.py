@@ -1,0 +1,424 @@
+"""What an expression can be: a tensor with the dtypes it can have, a module, an optimizer, a region, a Python value.
+
+All values are immutable but `Instance`, which has an identity as objects do. `UNKNOWN` is everything else.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from mixprec.lint.dtypes._bounds import ANY, Bounds
+from mixprec.lint.dtypes._dtypes import Dtypes, is_low
+
+if TYPE_CHECKING:
+    from mixprec.lint._view import FileView
+    from mixprec.lint.dtypes._frame import Frame
+
+__all__ = [
+    "DEVICE",
+    "NONE",
+    "NO_TAGS",
+    "NUMBER",
+    "UNKNOWN",
+    "Autocast",
+    "Choice",
+    "Class",
+    "Const",
+    "Context",
+    "Function",
+    "Instance",
+    "Items",
+    "Known",
+    "Method",
+    "Optimizer",
+    "Partial",
+    "Scaler",
+    "Symbol",
+    "Table",
+    "Tag",
+    "Tensor",
+    "Value",
+    "Wrapped",
+    "element",
+    "join",
+    "number_of",
+    "options",
+    "table",
+]
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+class Tag(str, enum.Enum):
+    """What is known of a tensor beside its dtype. A tensor has a tag only where it surely holds."""
+
+    ACCUMULATOR = "made as zeros with at most one element"
+    BUFFER = "a buffer of a module"
+    DIVIDED = "already divided"
+    GRADIENT = "the gradient of parameters"
+    MAYBE_MODULE = "a tensor or a module, made half"
+    MIN_MASK = "holds finfo.min where it masks"
+    NOISE = "drawn at random"
+    NORMALISED = "of unit variance or unit length"
+    PARAMETER = "a parameter"
+    POSITION = "integers that count"
+    REACHES_ONE = "a probability that can round to 1"
+    REACHES_ZERO = "a probability that can round to 0"
+    PROMOTED = "lifted to float32 by an operand that was"
+    UPCAST = "converted from 16 bits to float32 by the script"
+    WRITTEN_FLOAT = "converted to float32 by the script, from something else"
+    VANISHED = "a constant added to it rounded to nothing"
+
+
+NO_TAGS: frozenset[Tag] = frozenset()
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor. `rank0`: whether it has no dimensions, None where open.
+
+    `why` says in words where a 16-bit dtype comes from, `origin` is the call that made the tensor, `constant` the
+    number that vanished in it.
+    """
+
+    dtypes: Dtypes = None
+    bounds: Bounds = ANY
+    rank0: bool | None = None
+    tags: frozenset[Tag] = NO_TAGS
+    constant: float | None = None
+    why: str = field(default="", compare=False)
+    origin: ast.AST | None = field(default=None, compare=False)
+
+    @property
+    def low(self) -> bool:
+        """Whether it has 16 bits in every run."""
+        return is_low(self.dtypes)
+
+    @property
+    def half(self) -> bool:
+        """Whether it has 16 bits in every run and is float16 in some."""
+        return self.dtypes is not None and is_low(self.dtypes) and "float16" in self.dtypes
+
+    def only(self, dtype: str) -> bool:
+        """Whether its dtype is `dtype` in every run."""
+        return self.dtypes == frozenset({dtype})
+
+
+@dataclass(frozen=True)
+class Const:
+    """A Python value, a `Dtype` or None, the same in every run."""
+
+    value: Any
+
+    def __hash__(self) -> int:
+        return hash((type(self.value).__name__, repr(self.value)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Const) and repr(self.value) == repr(other.value)
+
+
+class Symbol(enum.Enum):
+    """Values of which only the kind is known."""
+
+    UNKNOWN = "unknown"
+    NUMBER = "a Python number"
+    DEVICE = "a device"
+    LEAST = "torch.finfo(...).min"
+
+
+UNKNOWN: Final = Symbol.UNKNOWN
+NUMBER: Final = Symbol.NUMBER
+DEVICE: Final = Symbol.DEVICE
+NONE = Const(None)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A name of a library or a builtin: `torch.autocast`, `len`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Items:
+    """A tuple, list or iterable. `items` None: any number of `element`. `owner`: whose parameters they are."""
+
+    items: tuple[Value, ...] | None
+    element: Value = UNKNOWN
+    owner: Value | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A dict whose items are known, by constant key."""
+
+    items: tuple[tuple[Any, Value], ...]
+
+    def get(self, key: Any) -> Value | None:
+        """The item under `key`."""
+        return next((value for name, value in self.items if type(name) is type(key) and name == key), None)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of this project with the frame it closes over and what it is bound to."""
+
+    node: FunctionNode = field(compare=False)
+    view: FileView = field(compare=False)
+    frame: Frame = field(compare=False)
+    bound: Value | None = None
+
+    def __hash__(self) -> int:
+        return hash((id(self.node), id(self.frame), self.bound))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Function)
+            and self.node is other.node
+            and self.frame is other.frame
+            and self.bound == other.bound
+        )
+
+
+@dataclass(frozen=True)
+class Class:
+    """A class of this project."""
+
+    node: ast.ClassDef = field(compare=False)
+    view: FileView = field(compare=False)
+    frame: Frame = field(compare=False)
+    bases: tuple[Value, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash(id(self.node))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Class) and self.node is other.node
+
+    def ancestry(self) -> Iterator[Class | Known]:
+        """The class and its bases, as far as they are known; each once."""
+        seen: list[Value] = []
+        waiting: list[Value] = [self]
+        while waiting:
+            current = waiting.pop(0)
+            if current in seen or not isinstance(current, (Class, Known)):
+                continue
+            seen.append(current)
+            yield current
+            if isinstance(current, Class):
+                waiting.extend(current.bases)
+
+
+class Instance:
+    """An object. `cls`: of a class of the project; `layer`: of a layer of torch.nn (both for a subclass of one).
+
+    `dtypes` is that of the layer's own weights, `converted` and `source` say how and where they got 16 bits; `branch`
+    are the open branches in which it was made.
+    """
+
+    __slots__ = ("attributes", "branch", "children", "cls", "converted", "dtypes", "layer", "source")
+
+    def __init__(self, cls: Class | None, layer: str | None, branch: tuple[int, ...]) -> None:
+        self.cls = cls
+        self.layer = layer
+        self.branch = branch
+        self.attributes: dict[str, Value] = {}
+        self.children: tuple[Value, ...] = ()
+        self.dtypes: Dtypes = frozenset({"float32"})
+        self.converted = ""
+        self.source: ast.AST | None = None
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """A module inside a wrapper: `compile`, `DataParallel`, or another `kind`."""
+
+    inner: Value
+    kind: str
+    node: ast.AST | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method that is not the project's: `name` of `receiver`."""
+
+    receiver: Value
+    name: str
+
+
+@dataclass(frozen=True)
+class Partial:
+    """A function with some arguments given."""
+
+    function: Value
+    args: tuple[Value, ...] = ()
+    keywords: tuple[tuple[str, Value], ...] = ()
+
+
+@dataclass(frozen=True)
+class Autocast:
+    """An autocast context. `device` None: decided by the run. `enabled` None: a flag that the run decides."""
+
+    device: str | None
+    dtypes: Dtypes
+    enabled: bool | None = True
+    cache: bool | None = None
+    node: ast.AST | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Context:
+    """Another context: `no_grad`, `grad`, or `nothing` that matters."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """An optimizer of torch.optim. `parameters` stands for all of its parameters; `options` are its arguments."""
+
+    name: str
+    parameters: Value
+    options: tuple[tuple[str, Value], ...] = ()
+    node: ast.AST | None = field(default=None, compare=False)
+
+    def option(self, name: str) -> Value | None:
+        """The argument called `name`, where it was given."""
+        return dict(self.options).get(name)
+
+
+@dataclass(frozen=True)
+class Scaler:
+    """A gradient scaler. `enabled` None: a flag that the run decides."""
+
+    enabled: bool | None = True
+    sharded: bool = False
+    node: ast.AST | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few values; which one, the run decides."""
+
+    values: tuple[Value, ...]
+
+
+Value = (
+    Tensor
+    | Const
+    | Symbol
+    | Known
+    | Items
+    | Table
+    | Function
+    | Class
+    | Instance
+    | Wrapped
+    | Method
+    | Partial
+    | Autocast
+    | Context
+    | Optimizer
+    | Scaler
+    | Choice
+)
+
+_MOST_OPTIONS = 5
+
+
+def options(value: Value) -> tuple[Value, ...]:
+    """The values that `value` can be."""
+    return value.values if isinstance(value, Choice) else (value,)
+
+
+def number_of(value: Value) -> float | None:
+    """The finite Python number that `value` is; None where it is none or open. True and False are none."""
+    if isinstance(value, Const) and isinstance(value.value, (int, float)) and not isinstance(value.value, bool):
+        try:
+            number = float(value.value)
+        except OverflowError:
+            return None
+        return number if math.isfinite(number) else None
+    return None
+
+
+def join(first: Value | None, second: Value | None) -> Value:
+    """What either can be. A value that does not exist yet on one way is the other's."""
+    if first is None or second is None:
+        return first or second or UNKNOWN
+    if first is second or first == second:
+        return first
+    if first is UNKNOWN or second is UNKNOWN:
+        return UNKNOWN
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        return _join_tensors(first, second)
+    if isinstance(first, Items) and isinstance(second, Items):
+        return _join_items(first, second)
+    if isinstance(first, Table) and isinstance(second, Table):
+        return _join_tables(first, second)
+    if NUMBER in (first, second) and all(v is NUMBER or number_of(v) is not None for v in (first, second)):
+        return NUMBER
+    return _choose((*options(first), *options(second)))
+
+
+def _choose(values: tuple[Value, ...]) -> Value:
+    different: list[Value] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            merged = next((v for v in different if isinstance(v, Tensor)), None)
+            if merged is not None:
+                different[different.index(merged)] = _join_tensors(merged, value)
+                continue
+        if value not in different:
+            different.append(value)
+    if len(different) == 1:
+        return different[0]
+    return UNKNOWN if len(different) > _MOST_OPTIONS else Choice(tuple(different))
+
+
+def _join_tensors(first: Tensor, second: Tensor) -> Tensor:
+    dtypes = None if first.dtypes is None or second.dtypes is None else first.dtypes | second.dtypes
+    return Tensor(
+        dtypes,
+        first.bounds.hull(second.bounds),
+        first.rank0 if first.rank0 == second.rank0 else None,
+        first.tags & second.tags,
+        first.constant if first.constant == second.constant else None,
+        why=first.why or second.why,
+        origin=first.origin if first.origin is second.origin else None,
+    )
+
+
+def _join_items(first: Items, second: Items) -> Items:
+    owner = first.owner if first.owner == second.owner else None
+    if first.items is not None and second.items is not None and len(first.items) == len(second.items):
+        return Items(tuple(join(a, b) for a, b in zip(first.items, second.items, strict=True)), owner=owner)
+    return Items(None, join(element(first), element(second)), owner)
+
+
+def element(items: Items) -> Value:
+    """Any one of the items."""
+    if items.items is None:
+        return items.element
+    if not items.items:
+        return UNKNOWN
+    value: Value = items.items[0]
+    for other in items.items[1:]:
+        value = join(value, other)
+    return value
+
+
+def _join_tables(first: Table, second: Table) -> Value:
+    if [key for key, _ in first.items] != [key for key, _ in second.items]:
+        return UNKNOWN
+    return Table(tuple((key, join(value, second.get(key))) for key, value in first.items))
+
+
+def table(items: Mapping[Any, Value]) -> Table:
+    """A dict as a value."""
+    return Table(tuple(items.items()))

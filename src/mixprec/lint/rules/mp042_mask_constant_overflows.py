@@ -1,0 +1,101 @@
+"""Added, multiplied, chosen or assigned, a number that float16 cannot hold becomes infinity without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mixprec.lint._rule import FixSafety, Rule
+from mixprec.lint._view import FileView
+from mixprec.lint.dtypes import FORMATS, Event, Hit, Tensor, Trace, Value, held, number_of, number_words, spoken
+from mixprec.records import Finding, Severity
+
+ADDING = ("add", "sub", "where")
+CASTING = ("half", "bfloat16", "to", "type", "type_as")
+
+
+class MaskConstantOverflows(Rule):
+    """`scores + mask * -1e9`, `torch.where(mask, scores, -1e9)`, `scores[i] = 1e9` where `scores` is float16."""
+
+    code = "MP042"
+    name = "mask-constant-overflows"
+    severity = Severity.WARNING
+    title = "A constant beyond the range of a 16-bit tensor becomes infinity in silence."
+    why = (
+        "Added, chosen by where or assigned, a number beyond 65504 becomes infinite in float16 without an error. A row "
+        "that is masked whole, or an infinity that meets another, then gives NaN."
+    )
+    bad = """\
+import torch
+
+
+def attend(scores, mask):
+    with torch.autocast("cuda", dtype=torch.float16):
+        weights = scores @ scores.transpose(-2, -1)
+        return torch.where(mask, weights, -1e9).softmax(-1)
+"""
+    good = """\
+import torch
+
+
+def attend(scores, mask):
+    with torch.autocast("cuda", dtype=torch.float16):
+        weights = scores @ scores.transpose(-2, -1)
+        return torch.where(mask, weights, torch.finfo(weights.dtype).min).softmax(-1)
+"""
+    fix_safety = FixSafety.NONE
+    sources = (
+        "https://docs.pytorch.org/docs/stable/type_info.html#torch.torch.finfo",
+        "https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html",
+    )
+
+    def check(self, view: FileView) -> Iterator[Finding]:
+        """One finding per expression."""
+        for hit in held(view, _overflows):
+            advice = "Take the constant from torch.finfo(x.dtype), x being the tensor, or compute this in float32."
+            yield self.finding(view, hit.node, hit.message, fix=self.fix(advice))
+
+
+def _overflows(trace: Trace) -> Iterator[Hit]:
+    for event in trace.of(*ADDING, *CASTING, "mul", "setitem", "tensor"):
+        tensor, number = _tensor(event), _number(event)
+        if tensor is not None and tensor.low and number is not None and _is_beyond(number, tensor):
+            yield Hit(event.node, f"{number_words(number)} becomes infinite: the tensor is {spoken(tensor)} here.")
+
+
+def _tensor(event: Event) -> Tensor | None:
+    """What receives the number."""
+    if event.op == "setitem":
+        value: Value | None = event.args[0]
+    else:
+        value = event.result
+    return value if isinstance(value, Tensor) else None
+
+
+def _number(event: Event) -> float | None:
+    if event.op == "setitem":
+        return _constant(event.args[2])
+    if event.op == "tensor":
+        return _constant(event.args[0]) if event.args else None
+    if event.op in CASTING:
+        return _filled(event.args[0]) if event.args else None
+    numbers = [_constant(value) for value in event.args[event.op == "where" :]]
+    known = [number for number in numbers if number is not None]
+    if event.op == "mul":
+        return next((number for number in known if number < 0), None)  # what an additive mask is multiplied by
+    return known[0] if len(known) == 1 else None
+
+
+def _constant(value: Value) -> float | None:
+    number = number_of(value)
+    return number if number is not None else _filled(value)
+
+
+def _filled(value: Value) -> float | None:
+    """The number that a tensor holds in every element."""
+    if isinstance(value, Tensor) and value.bounds.low == value.bounds.high:
+        return value.bounds.low
+    return None
+
+
+def _is_beyond(number: float, tensor: Tensor) -> bool:
+    return any(abs(number) >= FORMATS[name].overflow_threshold for name in tensor.dtypes or ())

@@ -1,0 +1,96 @@
+"""A running average in 16 bits stands still when what it adds is below its last bit."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mixprec.lint._rule import FixSafety, Rule
+from mixprec.lint._view import FileView
+from mixprec.lint.dtypes import FORMATS, Event, Hit, Tensor, Trace, held, number_of, number_words, spoken
+from mixprec.records import Finding, Severity
+
+
+class AverageInHalf(Rule):
+    """`ema.mul_(0.999).add_(p, alpha=0.001)` or `ema.lerp_(p, 0.001)` where `ema` has 16 bits."""
+
+    code = "MP064"
+    name = "average-in-half"
+    severity = Severity.WARNING
+    title = "An exponential moving average is kept in 16 bits, with a decay that its format cannot resolve."
+    why = (
+        "With a decay of 0.999 a step moves the average by at most 0.1 %, and bfloat16 steps are 0.8 %: it never moves."
+    )
+    bad = """\
+import torch
+
+
+@torch.no_grad()
+def update(averages, model):
+    for ema, p in zip(averages, model.parameters()):
+        ema = ema.bfloat16()
+        ema.mul_(0.999).add_(p, alpha=0.001)
+"""
+    good = """\
+import torch
+
+
+@torch.no_grad()
+def update(averages, model):
+    for ema, p in zip(averages, model.parameters()):
+        ema = ema.float()
+        ema.mul_(0.999).add_(p, alpha=0.001)
+"""
+    fix_safety = FixSafety.NONE
+    sources = ("https://docs.pytorch.org/docs/stable/optim.html#weight-averaging-swa-and-ema",)
+
+    def check(self, view: FileView) -> Iterator[Finding]:
+        """One finding per update."""
+        for hit in held(view, lambda trace: _updates(trace, view)):
+            yield self.finding(view, hit.node, hit.message, fix=self.fix("Keep the average in float32."))
+
+
+def _updates(trace: Trace, view: FileView) -> Iterator[Hit]:
+    for event in trace.of("lerp"):
+        share = number_of(event.args[2]) if len(event.args) > 2 else None
+        yield from _judged(event, share)
+    for event in trace.of("mul"):
+        decay = number_of(event.args[1]) if event.inplace and len(event.args) > 1 else None
+        if decay is not None and 0.5 < decay < 1 and _is_added_to(event.node, view):
+            yield from _judged(event, 1 - decay)
+    for event in trace.of("add"):
+        yield from _judged(event, _share_of_sum(event.node, view))
+
+
+def _judged(event: Event, share: float | None) -> Iterator[Hit]:
+    tensor = event.result
+    if share is None or not isinstance(tensor, Tensor) or not tensor.low or share <= 0:
+        return
+    if any(share < FORMATS[name].eps for name in tensor.dtypes or ()):
+        yield Hit(
+            event.node, f"Each step adds {number_words(share)} of the new value, less than {spoken(tensor)} resolves."
+        )
+
+
+def _is_added_to(node: ast.AST, view: FileView) -> bool:
+    """`x.mul_(decay).add_(...)`."""
+    parent = view.parent(node)
+    return isinstance(parent, ast.Attribute) and parent.attr in ("add_", "addcmul_")
+
+
+def _share_of_sum(node: ast.AST, view: FileView) -> float | None:
+    """What `decay * average + (1 - decay) * value` takes from the value."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Add):
+        return None
+    factors = [_factor(side, view) for side in (node.left, node.right)]
+    known = [factor for factor in factors if factor is not None]
+    if len(known) == 2 and abs(sum(known) - 1) < 1e-9 and min(known) > 0:
+        return min(known)
+    return None
+
+
+def _factor(node: ast.expr, view: FileView) -> float | None:
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
+        return None
+    values = [view.constant(side) for side in (node.left, node.right)]
+    return next((float(value) for value in values if isinstance(value, (int, float))), None)

@@ -1,0 +1,72 @@
+"""A running total of 16 bits stops growing when what is added is below its last bit."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mixprec.lint._rule import FixSafety, Rule
+from mixprec.lint._view import FileView
+from mixprec.lint.dtypes import Event, Hit, Tag, Tensor, Trace, held, spoken
+from mixprec.records import Finding, Severity
+
+
+class RunningSumInHalf(Rule):
+    """`total = torch.zeros((), dtype=torch.bfloat16)`, to which every batch adds its loss."""
+
+    code = "MP068"
+    name = "running-sum-in-half"
+    severity = Severity.WARNING
+    title = "A running total is kept in 16 bits."
+    why = "A bfloat16 total of 256 does not change when 0.5 is added, so a logged loss or a count stops growing."
+    bad = """\
+import torch
+
+
+def average(losses):
+    total = torch.zeros((), dtype=torch.bfloat16)
+    for loss in losses:
+        total += loss.detach()
+    return total / len(losses)
+"""
+    good = """\
+import torch
+
+
+def average(losses):
+    total = torch.zeros((), dtype=torch.float32)
+    for loss in losses:
+        total += loss.detach()
+    return total / len(losses)
+"""
+    fix_safety = FixSafety.NONE
+    sources = ("https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html",)
+
+    def check(self, view: FileView) -> Iterator[Finding]:
+        """One finding per addition."""
+        for hit in held(view, lambda trace: _additions(trace, view)):
+            advice = "Make the total float32 (or a Python float) and add loss.detach().float()."
+            yield self.finding(view, hit.node, hit.message, fix=self.fix(advice))
+
+
+def _additions(trace: Trace, view: FileView) -> Iterator[Hit]:
+    for event in trace.of("add"):
+        total = event.args[0]
+        if isinstance(total, Tensor) and total.low and Tag.ACCUMULATOR in total.tags and _repeats(event, total, view):
+            yield Hit(event.node, f"The total is {spoken(total)} and stops growing.")
+
+
+def _repeats(event: Event, total: Tensor, view: FileView) -> bool:
+    """Whether the sum is made again and again, and the total not."""
+    if not (event.inplace or _is_assigned_back(event.node, view)):
+        return False
+    made_in = view.loops(total.origin) if total.origin is not None else []
+    return any(loop not in made_in for loop in view.loops(event.node))
+
+
+def _is_assigned_back(node: ast.AST, view: FileView) -> bool:
+    """`total = total + x`."""
+    parent = view.parent(node)
+    if not isinstance(parent, ast.Assign) or not isinstance(node, ast.BinOp):
+        return False
+    return ast.unparse(node.left) in {ast.unparse(target) for target in parent.targets}
