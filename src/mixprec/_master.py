@@ -34,6 +34,9 @@ def lower_(model: nn.Module, dtype: torch.dtype) -> dict[nn.Parameter, Tensor]:
     for parameter, full in lowered.items():
         parameter.data = full.to(dtype)
         parameter.grad = None
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase):
+            module.flatten_parameters()  # cuDNN wants the weights of a recurrent layer in one piece
     return lowered
 
 

@@ -319,11 +319,9 @@ class Precision:
             raise MisuseError("MP145", call, text)
 
     def _clear(self) -> None:
-        for optimizer in self.optimizers:
-            optimizer.zero_grad(set_to_none=True)
-        if self._masters is not None:
-            for weight in self._masters.weights:
-                weight.grad = None
+        weights = [] if self._masters is None else self._masters.weights
+        for parameter in (*parameters_of(self.optimizers), *weights):
+            parameter.grad = None
 
 
 def _fetch(values: StepValues[Any]) -> StepValues[float]:
