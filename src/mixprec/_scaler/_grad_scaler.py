@@ -117,8 +117,8 @@ class GradScaler(HeldScale):
     def _times_scale(self, output: Tensor) -> Tensor:
         if self._scale is None:
             self._lazy_init_scale_growth_tracker(output.device)
-        scale, _ = self._check_scale_growth_tracker("scale")
-        result = times(output, scale)
+        assert self._scale is not None  # torch's check is a function that torch.compile does not trace
+        result = times(output, self._scale)
         self._watch.scaled(result)
         return result
 
