@@ -5,15 +5,19 @@ from __future__ import annotations
 import collections
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from mixprec import GradScaler, presets
 from mixprec._loss_scale import Rules, State, advance, initial, on_device
+from mixprec._scale_tensors import ScaleTensors, advance_
 from mixprec._scaler import ShardedGradScaler
+from mixprec._scaler._floor import FloorLook
 from mixprec.errors import CheckpointError, HalfGradientsError, InvalidValueError, LossScaleFloorError, MixprecError
 
 INF = float("inf")
@@ -66,6 +70,74 @@ def test_a_scale_that_sits_at_its_floor_is_an_error(patience: int, fused: bool) 
     with pytest.raises(LossScaleFloorError, match="floor of 1") as caught:
         overflow(scaler, True, weight, optimizer)
     assert (caught.value.scale, caught.value.overflows) == (1.0, patience)
+
+
+def test_after_the_floor_s_error_the_scaler_can_go_on() -> None:
+    """Whoever catches the error may step again: a clean step is applied and starts the count over."""
+    weight, optimizer = weight_and(torch.optim.SGD, lr=0.1)
+    scaler = GradScaler("cpu", init_scale=1.0, floor_patience=2)
+    overflow(scaler, True, weight, optimizer)
+    with pytest.raises(LossScaleFloorError):
+        overflow(scaler, True, weight, optimizer)
+    overflow(scaler, False, weight, optimizer)
+    assert scaler.report(optimizer).applied
+    overflow(scaler, True, weight, optimizer)
+
+
+class Elsewhere:
+    """CPU tensors that say they are on CUDA, for the path that copies while the device goes on."""
+
+    is_cuda = True
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        plain = tree_map(lambda x: x.tensor if isinstance(x, cls) else x, args)
+        return func(*plain, **(kwargs or {}))
+
+
+class Event:
+    recorded = synchronized = 0
+
+    def record(self) -> None:
+        Event.recorded += 1
+
+    def synchronize(self) -> None:
+        Event.synchronized += 1
+
+
+@pytest.mark.parametrize(("device", "late"), [("other", 0), ("cuda", 1)])
+def test_an_accelerator_is_looked_at_as_rarely_as_the_patience_allows(
+    device: str, late: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once per patience in a healthy run; the error comes at the update when it is due, on CUDA one later."""
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    rules, looks = Rules(floor_patience=10, init_scale=1.0), 0
+    tensors = ScaleTensors.start(rules, "cpu")
+    look = FloorLook(rules, 0)
+    seen = replace(tensors, scale=Elsewhere(tensors.scale)) if device == "cuda" else tensors
+    judge = FloorLook._judge
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return judge(*args, **kwargs)
+
+    monkeypatch.setattr(FloorLook, "_judge", counted)
+    for _ in range(100):
+        advance_(rules, tensors, torch.zeros(()))
+        assert look.updated(rules, seen) is None
+    assert looks <= 10
+    overflows = 0
+    error = None
+    while error is None:
+        advance_(rules, tensors, torch.ones(()))
+        overflows += 1
+        error = look.updated(rules, seen)
+    assert 10 <= overflows <= 10 + late
+    assert error.overflows == 10
 
 
 def test_without_patience_the_floor_holds_for_ever() -> None:

@@ -48,7 +48,7 @@ class GradScaler(HeldScale):
         LossScaleFloorError from `update`.
 
     **Cost** of step and update: with a fused optimizer one read of the gradients, none written, no host sync on
-    accelerators but one every `floor_patience` updates. With others one read and one write, and the skip is decided on
+    accelerators. With others one read and one write, and the skip is decided on
     the host.
 
     """
@@ -347,12 +347,19 @@ class GradScaler(HeldScale):
         scale, _ = self._check_scale_growth_tracker("update")
         if new_scale is not None:
             self._set_scale(new_scale)
-        else:
-            states = self._per_optimizer_states.values()
-            flags = [flag for state in states for flag in state["found_inf_per_device"].values()]
-            if not flags:
-                raise AssertionError("No inf checks were recorded prior to update.")
+            self._window_closed(scale)
+            return
+        states = self._per_optimizer_states.values()
+        flags = [flag for state in states for flag in state["found_inf_per_device"].values()]
+        if not flags:
+            raise AssertionError("No inf checks were recorded prior to update.")
+        try:
             self._advance(largest(flags, scale.device))
+        finally:
+            self._window_closed(scale)
+
+    def _window_closed(self, scale: Tensor) -> None:
+        """The next iteration begins, also where the last one ended in an error."""
         self._reports.close(scale)
         self._watch.updated()
         self._per_optimizer_states = defaultdict(_refresh_per_optimizer_state)

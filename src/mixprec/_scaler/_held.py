@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from mixprec._gradients import host_number, on_host
-from mixprec._loss_scale import Rules, State, advance, floor_error
+from mixprec._loss_scale import Rules, State, advance
 from mixprec._scale_tensors import ScaleTensors, advance_, bound_
+from mixprec._scaler._floor import FloorLook
 from mixprec._scaler._settings import checked_scale, read_state_dict, state_dict
 from mixprec.errors import InvalidValueError
 
@@ -27,7 +28,7 @@ class HeldScale(torch.amp.GradScaler):
     _floor_overflows: Tensor | None
     _init_allowance: int
     _init_floor_overflows: int
-    _updates_until_look: int
+    _floor: FloorLook
 
     def _adopt(self, rules: Rules) -> None:
         self._rules = rules
@@ -51,7 +52,7 @@ class HeldScale(torch.amp.GradScaler):
         self._init_growth_tracker = state.clean_steps
         self._init_allowance = state.allowance
         self._init_floor_overflows = state.floor_overflows
-        self._look_again_after(state.floor_overflows)
+        self._floor = FloorLook(self._rules, state.floor_overflows)
         if self._scale is not None:
             _write(self._tensors(), None, state)
 
@@ -83,39 +84,22 @@ class HeldScale(torch.amp.GradScaler):
     # Moving --------------------------------------------------------------------------------------------------------
 
     def _advance(self, found_inf: Tensor) -> None:
-        """Moves the scale past a step. Raises: LossScaleFloorError. Cost: small kernels; see `_look_at_floor`."""
+        """Moves the scale past a step. Raises: LossScaleFloorError. Cost: small kernels; see `FloorLook`."""
         rules = self._current_rules()
         tensors = self._tensors()
         if on_host(tensors.scale) and on_host(found_inf):
             self._advance_on_host(rules, tensors, host_number(found_inf) != 0.0)
             return
         advance_(rules, tensors, found_inf)
-        if rules.floor_patience is not None:
-            self._look_at_floor(rules)
+        error = self._floor.updated(rules, tensors)
+        if error is not None:
+            raise error
 
     def _advance_on_host(self, rules: Rules, tensors: ScaleTensors, found_inf: bool) -> None:
         """The specification itself, where its numbers are in reach; only what changes is written."""
         before = _read(tensors)
         after, _ = advance(rules, before, found_inf)
         _write(tensors, before, after)
-
-    def _look_at_floor(self, rules: Rules) -> None:
-        """Raises if the scale has sat at its floor for too long.
-
-        The count cannot reach the patience before so many updates have passed, so the host looks only then: one sync
-        every `floor_patience` updates, and the error comes at the same update on every rank.
-        """
-        self._updates_until_look -= 1
-        if self._updates_until_look > 0:
-            return
-        state = self._state()
-        self._look_again_after(state.floor_overflows)
-        error = floor_error(rules, state.scale, state.floor_overflows)
-        if error is not None:
-            raise error
-
-    def _look_again_after(self, floor_overflows: int) -> None:
-        self._updates_until_look = max(1, (self._rules.floor_patience or 0) - floor_overflows)
 
     def _set_scale(self, new_scale: float | Tensor) -> None:
         """What `update(new_scale)` does. A tensor is brought within the bounds, since looking at it would be a sync."""
@@ -185,6 +169,7 @@ class HeldScale(torch.amp.GradScaler):
             held = self._state()
             state["_init_allowance"], state["_init_floor_overflows"] = held.allowance, held.floor_overflows
             state["_allowance"] = state["_floor_overflows"] = None
+            state["_floor"] = FloorLook(self._rules, held.floor_overflows)
         return state
 
 
