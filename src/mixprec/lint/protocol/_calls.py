@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from mixprec.lint._constants import Dtype
 from mixprec.lint._names import AUTOCASTS, SCALERS
@@ -271,7 +271,7 @@ class Calls(Expressions):
         params = None if self.optimizer(base, func.value, path) is not None else base.key
         return self._clip(call, params, path)
 
-    _EVENTS: dict[str, Callable[[Calls, ast.Call, ast.Attribute, Value, Path], list[Path] | None]] = {
+    _EVENTS: ClassVar[dict[str, Callable[[Calls, ast.Call, ast.Attribute, Value, Path], list[Path] | None]]] = {
         "backward": _backward,
         "clip_grad_norm_": _clip_method,
         "first_step": _half_step,
@@ -288,7 +288,7 @@ class Calls(Expressions):
     # --- other methods
 
     def _on_opaque(self, call: ast.Call, func: ast.Attribute, base: Opaque, path: Path) -> list[Path] | None:
-        args, kwargs = self.arguments(call, path)
+        args, _ = self.arguments(call, path)
         attr = func.attr
         if base.gradient:
             return self._on_gradient(call, attr, base, args, path)
@@ -529,11 +529,12 @@ class Calls(Expressions):
         given = [self.optimizer(value, node, path) for value, node in zip(args, nodes, strict=False)]
         optimizers = [one.key for one in given if one is not None]
         scaler = any(self.scaler(value, node, path) is not None for value, node in zip(args, nodes, strict=False))
-        if not optimizers and not scaler and not (name and self._inherited(call, func)):
+        backward = "backward" in name
+        if not optimizers and not scaler and not backward and not (name and self._inherited(call, func)):
             return
         if isinstance(func, Known) and func.name.startswith(("torch.", "math.", "np.", "numpy.")):
             return
-        if _ACTIVE.search(name) and not _HARMLESS.search(name):
+        if (scaler or _ACTIVE.search(name)) and not _HARMLESS.search(name):
             self.machine.escape(path, optimizers or list(path.optimizers))
 
     def _inherited(self, call: ast.Call, func: Value) -> bool:

@@ -35,10 +35,15 @@ class Condition:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """A fault and when it happens. `again`: only when the function it is in is called a second time."""
+    """A fault and when it happens.
+
+    `always`: on every path there, whether or not the scaler is enabled. `again`: only when the function it is in is
+    called a second time.
+    """
 
     fault: Fault
     conditions: tuple[Condition, ...]
+    always: bool = True
     again: bool = False
 
     @property
@@ -65,10 +70,10 @@ def conclude(ledger: Ledger, pseudo: int | None = None) -> Iterator[Conclusion]:
     for (_, (_, loops)), sightings in ledger.sightings.items():
         again = pseudo is not None and (pseudo, 1) in loops  # type: ignore[operator]  # loops is a tuple of pairs
         for fault in {fault for sighting in sightings for fault in sighting.faults}:
-            conditions = _conditions(fault, sightings)
-            if conditions is None:
+            found_when = _conditions(fault, sightings)
+            if found_when is None:
                 continue
-            new = Conclusion(fault, conditions, again)
+            new = Conclusion(fault, *found_when, again)
             if fault not in found or _rank(new) < _rank(found[fault]):
                 found[fault] = new
     yield from found.values()
@@ -78,7 +83,8 @@ def _rank(conclusion: Conclusion) -> tuple[bool, int]:
     return conclusion.again, len(conclusion.conditions)
 
 
-def _conditions(fault: Fault, sightings: list[Sighting]) -> tuple[Condition, ...] | None:
+def _conditions(fault: Fault, sightings: list[Sighting]) -> tuple[tuple[Condition, ...], bool] | None:
+    """The conditions of `fault`, and whether there are none but the scaler's own; None where they cannot be told."""
     seen = [sighting for sighting in sightings if fault in sighting.faults]
     rest = [sighting for sighting in sightings if fault not in sighting.faults]
     chosen = _telling_apart(seen, rest)
@@ -91,7 +97,7 @@ def _conditions(fault: Fault, sightings: list[Sighting]) -> tuple[Condition, ...
     changing = [literal for literal in chosen if literal.atom.volatile]
     if len({literal.decision for literal in changing}) > 1 or len(ordered) - len(changing) > MOST_FLAGS:
         return None
-    return tuple(c for c in ordered if c.text)
+    return tuple(c for c in ordered if c.text), not chosen
 
 
 def _telling_apart(seen: list[Sighting], rest: list[Sighting]) -> list[Literal] | None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mixprec.lint._constants import DTYPES, Dtype
-from mixprec.lint.protocol._conditions import FALSE, TRUE, Atom, Both, Either, Formula, Not, Truth, atoms, decide
+from mixprec.lint.protocol._conditions import FALSE, TRUE, Atom, Both, Either, Formula, Not, Truth, decide
 from mixprec.lint.protocol._facts import Facts, facts, last_name
 from mixprec.lint.protocol._machine import Machine
 from mixprec.lint.protocol._path import Path
@@ -35,7 +35,7 @@ from mixprec.lint.protocol._values import (
 if TYPE_CHECKING:
     from mixprec.lint._view import FileView
 
-__all__ = ["Expressions", "combined"]
+__all__ = ["Expressions", "combined", "is_number", "negated", "short"]
 
 _WINDOW = re.compile(
     r"%|accum|micro|sync|is_last|last_batch|last_micro|update_(grad|now|param|weight)|(do|is|should|need)_?(step|update)"
@@ -67,6 +67,11 @@ _SAME = {
 def short(key: str) -> str:
     """`key`, or its digest where it has grown long."""
     return key if len(key) <= _LONGEST else key[:40] + hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()
+
+
+def is_number(value: Value) -> bool:
+    """Whether `value` is a number that is known, and no truth value."""
+    return isinstance(value, Const) and isinstance(value.value, (int, float)) and not isinstance(value.value, bool)
 
 
 def combined(key: str, values: Iterable[Value], volatile: bool = False) -> Opaque:
@@ -164,10 +169,8 @@ class Expressions:
 
     def _counted(self, value: Value, name: str, path: Path) -> Value:
         """A number that is counted up is another one in each iteration."""
-        if isinstance(value, Const) and path.loops and name in self.facts(path).counters:
-            if isinstance(value.value, (int, float)) and not isinstance(value.value, bool):
-                return Opaque(f"{name}{path.token}", volatile=True)
-        return value
+        counted = isinstance(value, Const) and path.loops and name in self.facts(path).counters
+        return Opaque(f"{name}{path.token}", volatile=True) if counted and is_number(value) else value
 
     def global_value(self, frame: int, name: str) -> Value:
         """What `name` is at module level, where the module itself has not been walked."""
@@ -295,13 +298,11 @@ class Expressions:
 
     def _assigned_member(self, instance: Instance, attr: str) -> Value | None:
         """What the class's methods put into `self.attr`, where they all put the same."""
-        found: list[tuple[ast.expr, Class, ast.AST | None]] = []
-        for cls in self.bases(instance.cls):
-            for node in ast.walk(cls.node):
-                if isinstance(node, ast.Assign):
-                    for target in node.targets:
-                        if _is_self(target, attr):
-                            found.append((node.value, cls, cls.view.function(node)))
+        found = [
+            (node.value, cls, cls.view.function(node))
+            for cls in self.bases(instance.cls)
+            for node in cls.view.memo(facts).members.get(cls.node, {}).get(attr, ())
+        ]
         if len(found) != 1:
             return None
         node_value, cls, function = found[0]
@@ -398,7 +399,7 @@ class Expressions:
         return any(last_name(target) in self.facts(path).grown for target in targets)
 
     def _dict(self, node: ast.Dict, path: Path) -> Value:
-        items = []
+        items: list[tuple[Any, Value]] = []
         for key, value in zip(node.keys, node.values, strict=True):
             if not isinstance(key, ast.Constant) or len(items) > 12:
                 return Opaque(f"?{id(node)}{path.token}")
@@ -408,8 +409,8 @@ class Expressions:
     def _subscript(self, node: ast.Subscript, path: Path) -> Value:
         base, index = self.value(node.value, path), self.value(node.slice, path)
         if isinstance(base, Items) and isinstance(index, Const) and isinstance(index.value, int):
-            if -len(base.items) <= index.value < len(base.items):
-                return base.items[index.value]
+            inside = -len(base.items) <= index.value < len(base.items)
+            return base.items[index.value] if inside else Opaque(f"{base.key}[{index.key}]")
         if isinstance(base, Table) and isinstance(index, Const):
             for key, item in base.items:
                 if key == index.value:
@@ -581,15 +582,6 @@ def negated(formula: Formula) -> Formula:
     return formula.inner if isinstance(formula, Not) else Not(formula)
 
 
-def _is_self(target: ast.expr, attr: str) -> bool:
-    return (
-        isinstance(target, ast.Attribute)
-        and target.attr == attr
-        and isinstance(target.value, ast.Name)
-        and target.value.id == "self"
-    )
-
-
 def _fold(left: Any, op: ast.operator, right: Any) -> Const | None:
     if not isinstance(left, (int, float)) or not isinstance(right, (int, float)):
         return None
@@ -630,6 +622,3 @@ def _compared(left: Any, op: ast.cmpop, right: Any) -> bool | None:
     except TypeError:
         return None
     return None
-
-
-__all__ += ["atoms", "negated", "short"]

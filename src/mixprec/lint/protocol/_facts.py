@@ -47,6 +47,7 @@ _EVENTS = CLIPPERS | {
     "zero_grad",
 }
 _ACTIVE = re.compile(r"step|backward|optimi|zero_grad|clip|hook|callback|train", re.IGNORECASE)
+_CORE = frozenset({"backward", "scale", "unscale_", "update"})
 _CONTEXTS = frozenset({"Join", "autocast", "inference_mode", "no_grad", "nullcontext", "suppress"})
 _OPTIMIZER = re.compile(r"optim|^opts?(_|\d|$)|_opts?\d*$", re.IGNORECASE)
 _SCHEDULER = re.compile(r"sched|^lrs$|warmup", re.IGNORECASE)
@@ -70,21 +71,26 @@ class Facts:
     def __init__(self, view: FileView) -> None:
         self.view = view
         self.functions: dict[str, list[Def]] = {}
-        for node in [*view.nodes(ast.FunctionDef), *view.nodes(ast.AsyncFunctionDef)]:
+        defined: list[Def] = [*view.nodes(ast.FunctionDef), *view.nodes(ast.AsyncFunctionDef)]
+        for node in defined:
             self.functions.setdefault(node.name, []).append(node)
         self.classes = {node.name: node for node in view.nodes(ast.ClassDef)}
+        self.members = _members(view)
+        self.generators = {function for node in _yields(view) if (function := view.function(node)) is not None}
         self.called = {last_name(call.func) for call in view.nodes(ast.Call)}
         self.scalers = set(self._scaler_names())
         self.optimizers = set(self._optimizer_names())
         self.counters = set(self._counters())
-        self.tested = set(self._tested())
+        self.tested: set[str] = set()
         self.grown = {
             last_name(call.func.value)
             for call in view.nodes(ast.Call)
-            if isinstance(call.func, ast.Attribute) and call.func.attr in ("append", "extend", "insert", "pop", "update")
+            if isinstance(call.func, ast.Attribute)
+            and call.func.attr in ("append", "extend", "insert", "pop", "update")
         }
         self.hot: set[ast.AST] = set()
         self.switches: set[ast.AST] = set()
+        self.core = False
         self.exits: set[ast.AST] = set()
         self.keeps_scaled = any(self._keeps_scaled())
         self._warm()
@@ -135,9 +141,9 @@ class Facts:
                 stepped.add(last_name(func.value))
         yield from zeroed & stepped
         for name, value in _assigned(self.view):
-            if isinstance(value, ast.Call) and (self.view.dotted(value.func) or "").startswith("torch.optim."):
-                if "lr_scheduler" not in (self.view.dotted(value.func) or ""):
-                    yield name
+            dotted = self.view.dotted(value.func) or "" if isinstance(value, ast.Call) else ""
+            if dotted.startswith("torch.optim.") and "lr_scheduler" not in dotted:
+                yield name
 
     def _keeps_scaled(self) -> Iterator[bool]:
         """Whether a scaled loss is kept for more than its backward."""
@@ -158,9 +164,13 @@ class Facts:
                     yield name
 
     def _tested(self) -> Iterator[str]:
-        tests = [
-            node.test for node in [*self.view.nodes(ast.If), *self.view.nodes(ast.IfExp), *self.view.nodes(ast.While)]
+        """Names in tests on which something hot depends, and in what switches scalers and regions."""
+        choices: list[ast.If | ast.IfExp | ast.While] = [
+            *self.view.nodes(ast.If),
+            *self.view.nodes(ast.IfExp),
+            *self.view.nodes(ast.While),
         ]
+        tests = [node.test for node in choices if node in self.hot]
         enabled = [k.value for k in self.view.nodes(ast.keyword) if k.arg in ("enabled", "dtype")]
         for test in (*tests, *enabled):
             for node in ast.walk(test):
@@ -172,24 +182,29 @@ class Facts:
     def _warm(self) -> None:
         names = self._hot_calls()
         while names:
-            fresh = set()
+            fresh: set[tuple[str, bool]] = set()
             for call in self.view.nodes(ast.Call):
-                if call not in self.hot and last_name(call.func) in names:
+                if call not in self.hot and (last_name(call.func), isinstance(call.func, ast.Attribute)) in names:
                     fresh |= self._heat(call)
             names = fresh
-
-    def _hot_calls(self) -> set[str]:
-        names: set[str] = set()
-        for attribute in self.view.nodes(ast.Attribute):
-            if self._is_event(attribute):
-                names |= self._heat(attribute)
-        for call in self.view.nodes(ast.Call):
-            if self._makes(call):
-                names |= self._heat(call)
+        self.tested = set(self._tested())
         for assign in self.view.nodes(ast.Assign):
             if self._sets_a_switch(assign):
                 self.switches.add(assign)
                 self.switches.update(_within_function(self.view, assign))
+
+    def _hot_calls(self) -> set[tuple[str, bool]]:
+        names: set[tuple[str, bool]] = set()
+        for attribute in self.view.nodes(ast.Attribute):
+            if self._is_event(attribute):
+                names |= self._heat(attribute)
+                self.core = self.core or attribute.attr in _CORE
+        for call in self.view.nodes(ast.Call):
+            if self._makes(call):
+                names |= self._heat(call)
+            elif self._enters(call):
+                self.switches.add(call)
+                self.switches.update(_within_function(self.view, call))
         return names
 
     def _is_event(self, node: ast.Attribute) -> bool:
@@ -205,20 +220,28 @@ class Facts:
         tail = name.rpartition(".")[2]
         return (
             name in SCALERS
-            or name in AUTOCASTS
+            or (name in AUTOCASTS and not self._enters(call))
             or name.startswith("torch.optim.")
-            or tail in _CONTEXTS
             or tail in CLIPPERS
             or (self.is_scaler(last_name(call.func)) and bool(call.args))
             or "Scaler" in tail
             or self._hands_over(call)
         )
 
+    def _enters(self, call: ast.Call) -> bool:
+        """Whether a context is made, to be entered here."""
+        tail = (self.view.dotted(call.func) or "").rpartition(".")[2]
+        return tail in _CONTEXTS and isinstance(self.view.parent(call), (ast.withitem, ast.IfExp, *_DEFS))
+
     def _hands_over(self, call: ast.Call) -> bool:
         """Whether code that is not here may take the step: it is given the optimizer, or is the own base class's."""
         name = last_name(call.func)
-        if name in self.functions or not _ACTIVE.search(name):
+        if name in self.functions:
             return False
+        if not _ACTIVE.search(name):
+            return any(self.is_scaler(last_name(arg)) for arg in call.args if not isinstance(arg, ast.Call))
+        if "backward" in name:
+            return True
         own = (
             isinstance(call.func, ast.Attribute)
             and isinstance(call.func.value, ast.Name)
@@ -238,33 +261,38 @@ class Facts:
         name = last_name(assign.value) if isinstance(assign.value, (ast.Name, ast.Attribute)) else ""
         return name in DTYPES and name not in ("float", "double")
 
-    def _heat(self, node: ast.AST) -> set[str]:
-        """Mark `node` and what it stands in; the names by which the functions and classes around it are called."""
-        names: set[str] = set()
+    def _heat(self, node: ast.AST) -> set[tuple[str, bool]]:
+        """Mark `node` and what it stands in; how the functions and classes around it are called.
+
+        That is their name and whether they are called through an attribute.
+        """
+        names: set[tuple[str, bool]] = set()
         current: ast.AST | None = node
         while current is not None and current not in self.hot:
             self.hot.add(current)
-            if isinstance(current, (*_DEFS, ast.ClassDef)):
-                names.add(current.name)
+            if isinstance(current, ast.ClassDef):
+                names |= {(current.name, False), (current.name, True)}
+            elif isinstance(current, _DEFS):
+                names.add((current.name, isinstance(self.view.parent(current), ast.ClassDef)))
             elif isinstance(current, ast.Lambda):
                 parent = self.view.parent(current)
-                names |= {last_name(t) for t in parent.targets} if isinstance(parent, ast.Assign) else set()
+                for target in parent.targets if isinstance(parent, ast.Assign) else ():
+                    names.add((last_name(target), isinstance(target, ast.Attribute)))
             current = self.view.parent(current)
         return names
 
     def _mark_exits(self) -> None:
-        kinds = [
-            self.view.nodes(ast.Return),
-            self.view.nodes(ast.Break),
-            self.view.nodes(ast.Continue),
-            self.view.nodes(ast.Raise),
-        ]
-        for node in (node for kind in kinds for node in kind):
+        """Tests that end an iteration or a function early matter; those that end a loop or a run are not followed."""
+        for node in self.view.nodes(ast.Continue):
             for ancestor in self.view.ancestors(node):
-                if isinstance(ancestor, (*_DEFS, *_LOOPS, ast.ClassDef)):
-                    if not isinstance(node, (ast.Return, ast.Raise)) or not isinstance(ancestor, _LOOPS):
-                        break
+                if isinstance(ancestor, _LOOPS):
+                    break
                 self.exits.add(ancestor)
+        leaving: list[ast.Return | ast.Raise] = [*self.view.nodes(ast.Return), *self.view.nodes(ast.Raise)]
+        for leave in leaving:
+            inside = list(_within_function(self.view, leave))
+            if not any(isinstance(ancestor, _LOOPS) for ancestor in inside):
+                self.exits.update(inside)
 
     def is_hot(self, node: ast.AST) -> bool:
         """Whether walking through `node` can matter."""
@@ -276,6 +304,22 @@ def _within_function(view: FileView, node: ast.AST) -> Iterator[ast.AST]:
         if isinstance(ancestor, (*_DEFS, ast.ClassDef)):
             return
         yield ancestor
+
+
+def _yields(view: FileView) -> list[ast.AST]:
+    return [*view.nodes(ast.Yield), *view.nodes(ast.YieldFrom)]
+
+
+def _members(view: FileView) -> dict[ast.ClassDef, dict[str, list[ast.Assign]]]:
+    """By class and attribute: what its methods assign to `self`."""
+    found: dict[ast.ClassDef, dict[str, list[ast.Assign]]] = {}
+    for node in view.nodes(ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+                cls = view.class_of(node)
+                if cls is not None:
+                    found.setdefault(cls, {}).setdefault(target.attr, []).append(node)
+    return found
 
 
 def _assigned(view: FileView) -> Iterator[tuple[str, ast.expr]]:

@@ -195,7 +195,7 @@ class Machine:
             faults += self._not_scaled(path, scaler, optimizer, call, fresh, own)
         old = [part for part in own if part.old]
         if old and (len(old) == len(own) or self._single(path)):
-            faults.append(self._old_scale(path, scaler, optimizer))
+            faults.append(self._old_scale(path, scaler, optimizer, call))
         return faults
 
     def _not_scaled(
@@ -218,19 +218,19 @@ class Machine:
                 return [self._fault(path, "two-scalers", call, scaler, optimizer)]
         return []
 
-    def _old_scale(self, path: Path, scaler: Scaler, optimizer: Optimizer) -> Fault:
+    def _old_scale(self, path: Path, scaler: Scaler, optimizer: Optimizer, call: ast.AST) -> Fault:
         update = path.scalers[scaler.key].updated
         assert update is not None
         between = any(
             entry.kind == "step" and entry.scaler == scaler.key and entry.subject != optimizer.key for entry in path.log
         )
         kind = "update-between-steps" if between else "update-in-window"
-        return self._fault(path, kind, update, scaler, optimizer)
+        return replace(self._fault(path, kind, update, scaler, optimizer), others=(call,))
 
     def clip(self, path: Path, params: str | None, call: ast.AST, how: str) -> None:
         """Gradients are clipped, or their norm is read, where they stand."""
         keys = [k for k, o in path.optimizers.items() if params is None or o.params is None or o.params == params]
-        gradients = [path.gradients[key] for key in keys or [EVERY]]
+        gradients = [path.gradients[key] for key in keys or list(path.optimizers) or [EVERY]]
         scaled = [self._scaled(path, one) for one in gradients]
         unsure = any(one.unknown and not parts for one, parts in zip(gradients, scaled, strict=True))
         faults: list[Fault] = []
@@ -258,7 +258,7 @@ class Machine:
         if not faults:
             faults = self._empty(path, gradients, call)
         faults += self._stale(path, gradients, call)
-        faults += self._between(path, scaler, optimizer)
+        faults += self._between(path, scaler, optimizer, call)
         faults += self._beside(path, scaler, optimizer, call)
         self._sign(path, call, faults)
         path.scalers[scaler.key] = replace(protocol, scaled=True).at(optimizer.key, Stage("stepped", call, path.loops))
@@ -322,6 +322,8 @@ class Machine:
         """A step without gradients: they were cleared too early, or there was no backward."""
         if gradients.fresh or gradients.unknown or gradients.cleared is None or not self._single(path):
             return []
+        if not self._mixed(path, replace(gradients, parts=gradients.parts | gradients.dropped)):
+            return []
         if gradients.dropped and not any(part.unsure for part in gradients.dropped):
             return [Fault("cleared-before-step", gradients.cleared, others=(call,))]
         return [Fault("no-gradient", call)] if path.loops and not gradients.parts else []
@@ -329,17 +331,23 @@ class Machine:
     def _stale(self, path: Path, gradients: Gradients, call: ast.AST) -> list[Fault]:
         """Gradients that an earlier step has consumed are still there and are used again."""
         steps = {part.used for part in gradients.parts if part.used is not None}
-        if not steps or not gradients.fresh:
+        if not steps or not gradients.fresh or not self._mixed(path, gradients):
             return []
-        return [Fault("stale-gradients", step, others=(call,)) for step in steps]
+        outside = all(optimizer.outside for optimizer in path.optimizers.values())
+        return [Fault("stale-gradients", step, others=(call,), outside=outside) for step in steps]
 
-    def _between(self, path: Path, scaler: Scaler, optimizer: Optimizer) -> list[Fault]:
+    def _mixed(self, path: Path, gradients: Gradients) -> bool:
+        """Whether mixed precision is at work here at all."""
+        return bool(path.known_scalers) or any(part.region is not None for part in gradients.parts)
+
+    def _between(self, path: Path, scaler: Scaler, optimizer: Optimizer, call: ast.AST) -> list[Fault]:
         """An update between the steps of two optimizers in one iteration."""
         own = [entry for entry in path.log if entry.loops == path.loops and entry.scaler == scaler.key]
         stepped = [n for n, entry in enumerate(own) if entry.kind == "step" and entry.subject != optimizer.key]
         for place, entry in enumerate(own):
             if entry.kind == "update" and stepped and stepped[0] < place:
-                return [self._fault(path, "update-before-second-step", entry.node, scaler, optimizer)]
+                fault = self._fault(path, "update-before-second-step", entry.node, scaler, optimizer)
+                return [replace(fault, others=(call,))]
         return []
 
     def _beside(self, path: Path, scaler: Scaler, optimizer: Optimizer, call: ast.Call) -> list[Fault]:
@@ -372,7 +380,7 @@ class Machine:
                 early = early or entry.node
             elif entry.kind == "step" and entry.subject == optimizer.key and early is None:
                 return faults
-        if early is not None and path.loops:
+        if early is not None and path.loops and self._mixed(path, path.gradients[optimizer.key]):
             faults.append(Fault("schedule-before-step", early, others=(call,)))
         return faults
 
@@ -395,6 +403,8 @@ class Machine:
                 path.scalers[key] = protocol.at(optimizer.key, Stage("stepped", call, path.loops))
             elif stage is not None:
                 path.scalers[key] = protocol.at(optimizer.key, replace(stage, halved=True))
+            elif any(part.scaler == key for part in scaled):
+                path.scalers[key] = protocol.at(optimizer.key, Stage("unscaled", call, path.loops, True, True))
         path.gradients[optimizer.key] = Gradients(cleared=call)
 
     # --- update, clear, schedule
@@ -433,7 +443,9 @@ class Machine:
         for key in keys:
             gradients = path.gradients[key]
             fresh = gradients.fresh
-            if fresh and self._single(path) and key != EVERY and not any(part.unsure for part in fresh):
+            here = path.loops[-1][0] if path.loops else 0
+            mine = {bool(part.loops) and part.loops[-1][0] == here and not part.unsure for part in fresh}
+            if mine == {True} and self._single(path) and key != EVERY:
                 faults.append(Fault("cleared-in-window", call, others=tuple(part.node for part in fresh)))
             path.gradients[key] = Gradients(cleared=call, dropped=fresh)
             for name, protocol in path.scalers.items():

@@ -6,12 +6,28 @@ Paths fork where a test is open and join where nothing that matters tells them a
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from mixprec.lint._constants import Dtype
 from mixprec.lint.protocol._conditions import Literals
-from mixprec.lint.protocol._values import Const, Context, Items, Logic, Opaque, Optimizer, Region, Scaler, Value
+from mixprec.lint.protocol._values import (
+    Class,
+    Const,
+    Context,
+    Function,
+    Instance,
+    Items,
+    Logic,
+    Opaque,
+    Optimizer,
+    Region,
+    Scaler,
+    Scheduler,
+    Table,
+    Value,
+)
 
 __all__ = ["EVERY", "Gradients", "Happening", "Loops", "Part", "Path", "Protocol", "Stage", "join"]
 
@@ -72,6 +88,10 @@ class Gradients:
         return replace(self, parts=frozenset(replace(part, **change) for part in self.parts))  # type: ignore[arg-type]  # keyword names are Part's fields
 
 
+NOTHING = Gradients()
+"""The gradients of an optimizer that nothing has happened to."""
+
+
 @dataclass(frozen=True)
 class Stage:
     """Where an optimizer stands with a scaler since its last update: `unscaled`, `stepped` or `unknown`.
@@ -120,6 +140,9 @@ class Happening:
     scaler: str | None = None
 
 
+NONE = Const(None)
+
+
 @dataclass
 class Path:
     """One way through the program. Mutable while it runs; `fork` makes an independent copy."""
@@ -136,7 +159,7 @@ class Path:
     log: tuple[Happening, ...] = ()
     chain: tuple[int, ...] = (0,)
     exit: str | None = None
-    result: Value = Const(None)
+    result: Value = NONE
     expanded: dict[ast.AST, Value] = field(default_factory=dict)
 
     def fork(self) -> Path:
@@ -158,19 +181,52 @@ class Path:
             dict(self.expanded),
         )
 
-    def signature(self) -> tuple[object, ...]:
-        """What tells this path from another; values without meaning for the protocol do not."""
+    def signature(self, tested: frozenset[str]) -> tuple[object, ...]:
+        """What tells this path from another; values without meaning for the protocol do not.
+
+        Truth values, None and strings count where their name is in `tested`. Optimizers that nothing has happened to
+        count as one, whichever branch made them.
+        """
         return (
             frozenset(self.scalers.items()),
-            frozenset(self.gradients.items()),
+            frozenset((key, value) for key, value in self.gradients.items() if value != NOTHING or key == EVERY),
             self.contexts,
             self.loops,
             self.log,
             self.exit,
-            _essence(self.result),
-            frozenset((slot, value) for slot, value in self.env.items() if _matters(value)),
-            frozenset((slot, value) for slot, value in self.heap.items() if _matters(value)),
+            self._essence("", self.result, tested),
+            self._notable(self.env, tested),
+            self._notable(self.heap, tested),
         )
+
+    def _notable(self, store: Mapping[Any, Value], tested: frozenset[str]) -> frozenset[tuple[object, object]]:
+        found = []
+        for slot, value in store.items():
+            essence = self._essence(slot[1], value, tested)
+            if essence is not None:
+                found.append((slot, essence))
+        return frozenset(found)
+
+    def _essence(self, name: str, value: Value, tested: frozenset[str]) -> object:
+        """What counts about `value` under `name`; None where nothing does."""
+        if isinstance(value, Opaque):
+            return None if value.plain else value
+        if isinstance(value, Const):
+            if isinstance(value.value, Dtype):
+                return value
+            return value if name in tested and isinstance(value.value, (bool, str, type(None))) else None
+        if isinstance(value, Optimizer):
+            untouched = value.made is not None and self.gradients.get(value.key, NOTHING) == NOTHING
+            return ("optimizer", value.kind == "LBFGS", value.params, value.loops) if untouched else value
+        if isinstance(value, Scheduler):
+            return "scheduler"
+        if isinstance(value, (Items, Table)):
+            items = value.items if isinstance(value, Items) else tuple(item for _, item in value.items)
+            inside = tuple(self._essence("", item, tested) for item in items)
+            return inside if any(inside) else None
+        if isinstance(value, Instance):
+            return value.cls.node if name in tested else None
+        return None if isinstance(value, (Function, Class, Logic)) else value
 
     @property
     def token(self) -> str:
@@ -178,28 +234,14 @@ class Path:
         return "".join(f"@{loop % 100_003}.{index}" for loop, index in self.loops)
 
 
-def _matters(value: Value) -> bool:
-    if isinstance(value, Opaque):
-        return not value.plain
-    if isinstance(value, Const):
-        return not isinstance(value.value, (int, float)) or isinstance(value.value, bool)
-    if isinstance(value, Items):
-        return any(_matters(item) for item in value.items)
-    return not isinstance(value, Logic)
-
-
-def _essence(value: Value) -> Value | None:
-    return value if _matters(value) else None
-
-
-def join(paths: Iterable[Path]) -> list[Path]:
+def join(paths: Iterable[Path], tested: frozenset[str]) -> list[Path]:
     """The paths with those made one that nothing which matters tells apart; they keep what they agree on."""
     every = list(paths)
     if len(every) < 2:
         return every
     groups: dict[tuple[object, ...], list[Path]] = {}
     for path in every:
-        groups.setdefault(path.signature(), []).append(path)
+        groups.setdefault(path.signature(tested), []).append(path)
     return [group[0] if len(group) == 1 else _joined(group) for group in groups.values()]
 
 
@@ -225,8 +267,13 @@ def _agreed(left: dict[K, Value], right: dict[K, Value]) -> dict[K, Value]:
     for slot, value in left.items():
         other = right.get(slot)
         if other is not None:
-            both[slot] = value if value is other or value == other else _either(value, other)
+            both[slot] = value if value is other or value == other or _alike(value, other) else _either(value, other)
     return both
+
+
+def _alike(left: Value, right: Value) -> bool:
+    """Optimizers and schedulers that joined paths did not tell apart: the first stands for both."""
+    return type(left) is type(right) and isinstance(left, (Optimizer, Scheduler, Instance))
 
 
 def _either(left: Value, right: Value) -> Opaque:

@@ -7,7 +7,7 @@ shows is said only where no call that could put it right is out of sight.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mixprec.lint._owners import Owner
 from mixprec.lint._view import FileView
@@ -43,7 +43,7 @@ class Trace:
 def trace(view: FileView) -> Trace:
     """Walk `view`; use through `view.memo`. Nothing is said where a framework owns the step."""
     known = view.memo(facts)
-    if not known.hot or view.owners & RESTING:
+    if not known.core or view.owners & RESTING:
         return Trace((), frozenset())
     conclusions: list[Conclusion] = []
     reached: set[ast.AST] = set()
@@ -120,6 +120,3 @@ def _own(view: FileView, root: Def) -> Instance | None:
     if not isinstance(cls, ast.ClassDef):
         return None
     return Instance(f"self:{cls.name}", Class(cls, view, (0,)))
-
-
-__all__ += ["replace"]

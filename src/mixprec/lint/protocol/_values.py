@@ -1,4 +1,4 @@
-"""What an expression can be for the scaler protocol: a scaler, an optimizer, a region, a tensor with its scale, …
+"""What an expression can be for the scaler protocol: a scaler, an optimizer, a region, a tensor with its scale.
 
 Values are immutable. `key` identifies a value on one path: equal keys, equal values.
 """

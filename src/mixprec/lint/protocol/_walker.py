@@ -6,17 +6,19 @@ What cannot matter is stepped over. A walk that grows beyond its budget ends wit
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from mixprec.lint._constants import Dtype
 from mixprec.lint._names import AUTOCASTS
 from mixprec.lint.protocol._calls import Calls
 from mixprec.lint.protocol._conditions import Formula, decide, suppose
-from mixprec.lint.protocol._expressions import combined
+from mixprec.lint.protocol._expressions import combined, is_number
 from mixprec.lint.protocol._facts import facts, last_name
 from mixprec.lint.protocol._machine import Machine
-from mixprec.lint.protocol._path import EVERY, Path, join
+from mixprec.lint.protocol._path import Loops, Path, join
 from mixprec.lint.protocol._values import (
     Class,
     Const,
@@ -39,10 +41,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Overrun", "Walker"]
 
+K = TypeVar("K")
+
 MOST_PATHS = 96
-MOST_STEPS = 30_000
+MOST_STEPS = 12_000
 DEEPEST = 10
+BEHIND = (0, 0)
+"""Stands for the iterations of a loop that is over."""
 MOST_ITEMS = 4
+MOST_WALKS = 12
 ITERATIONS = 2
 _DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _CHANGES = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.AsyncFor, ast.NamedExpr, ast.withitem)
@@ -61,7 +68,9 @@ class Walker(Calls):
         self.frames = 0
         self.entered: set[ast.AST] = set()
         self.stack: list[ast.AST] = []
+        self.walks: Counter[ast.AST] = Counter()
         self.most_optimizers = 0
+        self.tested = frozenset(view.memo(facts).tested)
         self._calls_in: dict[ast.AST, list[ast.expr]] = {}
         self._names_in: dict[ast.AST, list[str]] = {}
         self._statements: dict[type[ast.stmt], Callable[[Any, list[Path]], list[Path]]] = {
@@ -84,6 +93,11 @@ class Walker(Calls):
             ast.While: self._while,
             ast.With: self._with,
         }
+
+    def join(self, paths: Iterable[Path]) -> list[Path]:
+        """The paths with those made one that nothing tells apart."""
+        every = list(paths)
+        return every if len(every) < 2 else join(every, self.tested)
 
     # --- statements
 
@@ -235,12 +249,25 @@ class Walker(Calls):
 
     def _light_choice(self, node: ast.IfExp, path: Path) -> list[tuple[Path, Value]]:
         body, orelse = self.value(node.body, path), self.value(node.orelse, path)
-        if all(isinstance(value, (Opaque, Known)) and self.opaque(value).plain for value in (body, orelse)):
+        if not self._worth_a_fork(node, body, path) and not self._worth_a_fork(node, orelse, path):
+            value = self.value(node, path)
             path.expanded = {}
-            return [(path, self.value(node, path))]
+            return [(path, value)]
         return [
             (one, body if truth else orelse) for truth, one in self.forks(self.condition(node.test, path), node, path)
         ]
+
+    def _worth_a_fork(self, node: ast.IfExp, value: Value, path: Path) -> bool:
+        """Whether it matters which side of a choice was taken."""
+        if isinstance(value, Opaque):
+            return not value.plain
+        if isinstance(value, Const) and not isinstance(value.value, Dtype):
+            if not isinstance(value.value, (bool, str, type(None))):
+                return False
+            parent = self.file(path).parent(node)
+            targets = parent.targets if isinstance(parent, ast.Assign) else ()
+            return any(last_name(target) in self.tested for target in targets)
+        return isinstance(value, (Const, Scaler, Optimizer, Region, Context, Partial))
 
     def _references(self, node: ast.expr) -> list[ast.expr]:
         if node not in self._refs:
@@ -254,15 +281,15 @@ class Walker(Calls):
         elif isinstance(target, ast.Attribute):
             self._bind_attribute(target, value, path)
         elif isinstance(target, (ast.Tuple, ast.List)):
-            for index, item in enumerate(target.elts):
-                self.bind(item, self._unpacked(value, index, path), path)
+            for place, item in enumerate(target.elts):
+                self.bind(item, self._unpacked(value, place, path), path)
         elif isinstance(target, ast.Starred):
             self.bind(target.value, Opaque(f"*{value.key}"), path)
         elif isinstance(target, ast.Subscript):
             base, index = self.value(target.value, path), self.value(target.slice, path)
             if isinstance(base, Table) and isinstance(index, Const):
-                items = dict(base.items) | {index.value: value}
-                self.bind(target.value, Table(tuple(items.items())), path)
+                table = dict(base.items) | {index.value: value}
+                self.bind(target.value, Table(tuple(table.items())), path)
             else:
                 path.heap[(base.key, f"[{index.key}]")] = value
 
@@ -305,7 +332,7 @@ class Walker(Calls):
             for truth, one in self.forks(self.condition(node.test, path), node, path):
                 one.expanded = {}
                 (taken if truth else skipped).append(one)
-        return join([*self.block(node.body, taken), *self.block(node.orelse, skipped)])
+        return self.join([*self.block(node.body, taken), *self.block(node.orelse, skipped)])
 
     def _tested(self, test: ast.expr, paths: list[Path]) -> list[Path]:
         for inner in self._splitting(test, paths[0]) if self.facts(paths[0]).is_hot(test) else ():
@@ -344,7 +371,7 @@ class Walker(Calls):
         out: list[Path] = []
         for path, iterable in self.evaluated(node.iter, paths):
             out += self._iterate(node, iterable, path)
-        return self.block(node.orelse, join(out))
+        return self.block(node.orelse, self.join(out))
 
     def _iterate(self, node: ast.For | ast.AsyncFor, iterable: Value, path: Path) -> list[Path]:
         known = isinstance(iterable, (Items, Table)) and len(iterable.items) <= MOST_ITEMS
@@ -357,9 +384,22 @@ class Walker(Calls):
                 self.bind(node.target, self._item(node, iterable, index, one), one)
             current, broken = self._once(node.body, current)
             finished += broken
-        for one in (*current, *finished):
-            one.loops = outside
-        return current + finished
+        return self._leave_loop(current or finished, outside)
+
+    def _leave_loop(self, paths: list[Path], outside: Loops) -> list[Path]:
+        """The paths behind the loop; what happened in it has happened in what is around it."""
+        depth, behind = len(outside), (*outside, BEHIND)
+        for path in paths:
+            path.loops = outside
+            for key, gradients in path.gradients.items():
+                parts = frozenset(p if len(p.loops) <= depth else replace(p, loops=behind) for p in gradients.parts)
+                path.gradients[key] = replace(gradients, parts=parts, dropped=frozenset())
+            for key, protocol in path.scalers.items():
+                stages = tuple(
+                    (k, s if len(s.loops) <= depth else replace(s, loops=behind)) for k, s in protocol.stages
+                )
+                path.scalers[key] = replace(protocol, stages=stages)
+        return self.join(paths)
 
     def _item(self, node: ast.For | ast.AsyncFor, iterable: Value, index: int, path: Path) -> Value:
         return self._drawn(node.iter, node.target, iterable, index, path)
@@ -392,15 +432,13 @@ class Walker(Calls):
             for index in range(ITERATIONS):
                 for one in current:
                     self._enter(node, index, outside, one)
-                current = [one for one in self._tested(node.test, current)] if current else []
+                current = self._tested(node.test, current) if current else []
                 current, broken = self._once(node.body, current)
                 finished += broken
-            for one in (*current, *finished):
-                one.loops = outside
-            out += current + finished
-        return self.block(node.orelse, join(out))
+            out += self._leave_loop(current or finished, outside)
+        return self.block(node.orelse, self.join(out))
 
-    def _enter(self, node: ast.AST, index: int, outside: tuple[tuple[int, int], ...], path: Path) -> None:
+    def _enter(self, node: ast.AST, index: int, outside: Loops, path: Path) -> None:
         """Start iteration `index`: what the last one left behind is of an older time."""
         path.loops = (*outside, (id(node), index))
         path.expanded = {}
@@ -409,18 +447,19 @@ class Walker(Calls):
         for key, protocol in path.scalers.items():
             if protocol.version:
                 path.scalers[key] = replace(protocol, version=0)
-        for store in (path.env, path.heap):
-            for place, value in store.items():
-                if isinstance(value, Opaque) and (value.mark is not None or value.scale is not None):
-                    store[place] = replace(value, mark=None, scale=None, unsure=True)  # type: ignore[index]  # both stores are dicts of their own keys
-                elif self._is_counter(node, value):
-                    name = place[1]
-                    if isinstance(place[0], int) and name in self._assigned(node):
-                        store[place] = Opaque(f"{name}{path.token}", volatile=True)  # type: ignore[index]  # as above
+        self._age(path.env)
+        self._age(path.heap)
+        changed = self._assigned(node)
+        for (frame, name), value in path.env.items():
+            if name in changed and is_number(value):
+                path.env[(frame, name)] = Opaque(f"{name}{path.token}", volatile=True)
 
     @staticmethod
-    def _is_counter(node: ast.AST, value: Value) -> bool:
-        return isinstance(value, Const) and isinstance(value.value, (int, float)) and not isinstance(value.value, bool)
+    def _age(store: dict[K, Value]) -> None:
+        """Scaled values and scales of the last iteration: how they relate to the scale of now is open."""
+        for place, value in store.items():
+            if isinstance(value, Opaque) and (value.mark is not None or value.scale is not None):
+                store[place] = replace(value, mark=None, scale=None, unsure=True)
 
     def _once(self, body: Sequence[ast.stmt], paths: list[Path]) -> tuple[list[Path], list[Path]]:
         """One iteration: the paths that go on to the next, and those that have left the loop."""
@@ -435,7 +474,7 @@ class Walker(Calls):
                 left.append(path)
             elif path.exit == "return":
                 left.append(path)
-        return join(going), left
+        return self.join(going), left
 
     # --- contexts
 
@@ -449,7 +488,7 @@ class Walker(Calls):
             for one in self.block(node.body, current):
                 one.contexts = before
                 out.append(one)
-        return join(out)
+        return self.join(out)
 
     def _open(self, item: ast.withitem, node: ast.AST, paths: list[Path]) -> list[Path]:
         out = []
@@ -482,7 +521,9 @@ class Walker(Calls):
     ) -> list[Path]:
         """Walk through `function`; each path that comes out has its `result`."""
         node = function.node
-        if node in self.stack or len(self.stack) >= DEEPEST or _is_generator(node):
+        self.walks[node] += 1
+        out_of_reach = node in self.stack or len(self.stack) >= DEEPEST or self.walks[node] > MOST_WALKS
+        if out_of_reach or node in function.view.memo(facts).generators:
             path.result = Opaque(f"?{id(call)}{path.token}", bool(path.loops), unsure=True)
             return [path]
         known = function.view.memo(facts)
@@ -521,7 +562,7 @@ class Walker(Calls):
             self.machine.where = where
         for one in out:
             self._return_from(frame, before[0], before[1], before[2], one)
-        return join(out)
+        return self.join(out)
 
     def _return_from(
         self,
@@ -653,19 +694,6 @@ def _assigned_names(node: ast.AST) -> Iterable[str]:
                 yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
 
 
-def _is_generator(node: ast.AST) -> bool:
-    if isinstance(node, ast.Lambda):
-        return False
-    stack: list[ast.AST] = list(ast.iter_child_nodes(node))
-    while stack:
-        inside = stack.pop()
-        if isinstance(inside, (ast.Yield, ast.YieldFrom)):
-            return True
-        if not isinstance(inside, (*_DEFS, ast.Lambda, ast.ClassDef)):
-            stack.extend(ast.iter_child_nodes(inside))
-    return False
-
-
 def _is_static(node: ast.AST) -> bool:
     return any(last_name(d) == "staticmethod" for d in getattr(node, "decorator_list", ()))
 
@@ -680,6 +708,3 @@ def _keys(value: Value) -> set[str]:
     if isinstance(value, Partial):
         return {key for item in (*value.args, *value.kwargs.values()) for key in _keys(item)}
     return set()
-
-
-__all__ += ["EVERY"]

@@ -1,0 +1,97 @@
+"""Gradients are cleared never, too early or too often."""
+
+from __future__ import annotations
+
+import ast
+
+from mixprec.lint._rule import FixSafety
+from mixprec.lint._view import FileView
+from mixprec.lint.protocol import Conclusion, OrderRule, receiver, trace
+from mixprec.records import Finding, Severity
+
+
+class GradientsNotCleared(OrderRule):
+    """`zero_grad` missing in the loop, between backward and step, or in every micro-batch of a window."""
+
+    code = "MP146"
+    name = "gradients-not-cleared"
+    severity = Severity.ERROR
+    title = "zero_grad() is missing, or clears gradients that a step still needs."
+    why = (
+        "Gradients that stay after a step are added to the next ones; with a scaler each unscale_ divides the old part "
+        "by the scale once more, which hides it until the scale is small. Cleared between backward and step, or in "
+        "every micro-batch, they never reach the weights."
+    )
+    bad = """\
+import torch
+
+model = torch.nn.Linear(8, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+for x, y in loader:
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+    good = """\
+import torch
+
+model = torch.nn.Linear(8, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+for x, y in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+    fix_safety = FixSafety.PROMPT
+    sources = (
+        "https://docs.pytorch.org/tutorials/recipes/recipes/zeroing_out_gradients.html",
+        "https://github.com/pytorch/pytorch/blob/main/torch/amp/grad_scaler.py",
+    )
+    kinds = ("cleared-before-step", "cleared-in-window", "stale-gradients")
+
+    def also_again(self, view: FileView, conclusion: Conclusion) -> bool:
+        """Only where the optimizer is this file's own; the caller of a function may clear another one."""
+        return not conclusion.fault.outside
+
+    def describe(self, view: FileView, conclusion: Conclusion) -> Finding | None:
+        """Missing: at the step whose gradients stay. Misplaced: at the call that clears."""
+        node, changing = conclusion.fault.anchor, conclusion.changing
+        if conclusion.kind == "stale-gradients":
+            if any(_unseen_clearing(view)):
+                return None
+            text = f"The gradients of {view.text(node)} are not cleared before the next backward(){conclusion.when}."
+            return self.finding(view, node, text, fix=self.fix("Call optimizer.zero_grad() once per step."))
+        what = receiver(view, node)
+        if conclusion.kind == "cleared-before-step":
+            text = f"{what}.zero_grad() throws away what backward() has just made{conclusion.when}, before the step."
+            return self.finding(
+                view, node, text, fix=self.fix("Clear the gradients after the step, or before backward.")
+            )
+        if changing is None or not changing.window or changing.value:
+            return None
+        text = f"{what}.zero_grad() clears gradients that still wait for their step{conclusion.when}."
+        return self.finding(view, node, text, fix=self.fix("Clear the gradients under the test that guards the step."))
+
+
+def _unseen_clearing(view: FileView) -> list[ast.AST]:
+    """What may clear gradients and was carried out on no path of the walk."""
+    reached = view.memo(trace).reached
+    calls: list[ast.AST] = [
+        call
+        for call in view.nodes(ast.Call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("clear_grad", "zero_grad", "zero_grads")
+    ]
+    assigned: list[ast.AST] = [
+        target
+        for node in view.nodes(ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Attribute) and target.attr == "grad"
+    ]
+    return [node for node in (*calls, *assigned) if node not in reached]

@@ -1,0 +1,107 @@
+"""One rank leaves the iteration on a test that the others do not see."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from mixprec.lint._rule import FixSafety, Rule
+from mixprec.lint._view import FileView
+from mixprec.lint.protocol import last_name
+from mixprec.records import Finding, Severity
+
+_FINITE = frozenset({"isfinite", "isinf", "isnan"})
+_DISTRIBUTED = re.compile(r"DistributedDataParallel|init_process_group|fully_shard|FullyShardedDataParallel")
+_SHARED = re.compile(r"reduce|gather|broadcast", re.IGNORECASE)
+
+
+class RankLeavesEarly(Rule):
+    """`if not torch.isfinite(loss): continue` before backward in a distributed loop."""
+
+    code = "MP161"
+    name = "rank-leaves-early"
+    severity = Severity.WARNING
+    title = "One rank leaves the iteration on a test of its own loss."
+    why = (
+        "backward() talks to the other ranks. A rank that skips it leaves them waiting: their collectives pair up with "
+        "those of its next iteration, gradients of different steps are averaged, and in the end the run hangs."
+    )
+    bad = """\
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+model = DistributedDataParallel(torch.nn.Linear(8, 1).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+for x, y in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+    if not torch.isfinite(loss):
+        continue
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+    good = """\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+model = DistributedDataParallel(torch.nn.Linear(8, 1).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+for x, y in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+    bad = (~torch.isfinite(loss)).float()
+    dist.all_reduce(bad, op=dist.ReduceOp.MAX)
+    if bad:
+        continue
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+    fix_safety = FixSafety.PROMPT
+    sources = (
+        "https://docs.pytorch.org/docs/stable/notes/ddp.html",
+        "https://github.com/ecmwf/WeatherGenerator/pull/2718",
+    )
+
+    def check(self, view: FileView) -> Iterator[Finding]:
+        """Only loops whose backward follows the test, and tests of values that no collective has made equal."""
+        if not _DISTRIBUTED.search(view.source) or view.owners:
+            return
+        for test in view.nodes(ast.If):
+            loops = view.loops(test)
+            if not loops or not _leaves(test) or not _is_local(view, test, loops[0]):
+                continue
+            if any(call.lineno > test.lineno for call in _backwards(loops[0])):
+                text = "Only the rank with a bad loss leaves here; the others wait for it in backward()."
+                fix = self.fix("Reduce the flag over the ranks (MAX) first, or leave the skip to the scaler.")
+                yield self.finding(view, test.test, text, fix=fix)
+
+
+def _leaves(test: ast.If) -> bool:
+    """Whether the test does nothing else than leave the iteration, apart from saying so."""
+    return any(isinstance(stmt, ast.Continue) for stmt in test.body) and not any(
+        isinstance(node, ast.Attribute) and node.attr == "backward" for node in ast.walk(test)
+    )
+
+
+def _is_local(view: FileView, test: ast.If, loop: ast.AST) -> bool:
+    """Whether the test asks for the finiteness of a value that no collective in the loop has touched."""
+    asked = [n for n in ast.walk(test.test) if isinstance(n, ast.Call) and last_name(n.func) in _FINITE]
+    names = {last_name(arg) for call in asked for arg in call.args} - {""}
+    if not names:
+        return False
+    return not any(
+        isinstance(node, ast.Call) and _SHARED.search(last_name(node.func)) and node.lineno <= test.lineno
+        for node in ast.walk(loop)
+    )
+
+
+def _backwards(loop: ast.AST) -> list[ast.Call]:
+    return [n for n in ast.walk(loop) if isinstance(n, ast.Call) and last_name(n.func) == "backward"]
