@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
-CODE   := $(wildcard src tests examples benchmarks docs)
+CODE   := $(wildcard src tests examples benchmarks docs/*.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format lint types layers clean

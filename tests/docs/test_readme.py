@@ -64,6 +64,7 @@ def calls(block: str) -> list[tuple[str, str]]:
 def test_a_command_prints_what_is_shown(block, monkeypatch):
     """`$ mixprec ...` is run; each line shown is printed, in that order (a line of dots stands for any lines)."""
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(ROOT)
     for command, shown in calls(block):
         program, *arguments = shlex.split(command.partition(" #")[0])
         if program == "make":
