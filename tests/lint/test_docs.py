@@ -12,9 +12,12 @@ from types import ModuleType
 import pytest
 from click.testing import CliRunner
 
+from mixprec.causes import Where, find_cause
 from mixprec.cli import main
+from mixprec.lint import Rule, all_rules
 from mixprec.lint._config import KEYS, parse_config, tomllib
 from mixprec.lint._suppress import find_ignores
+from mixprec.lint.configs import ConfigRule, config_rules
 
 DOCS = Path(__file__).parents[2] / "docs"
 MANUAL = (DOCS / "lint.md").read_text(encoding="utf-8")
@@ -97,3 +100,11 @@ def test_the_silencing_example_is_read_as_it_says() -> None:
     assert [sorted(ignore.codes or ()) for ignore in ignores] == [["MP002"], ["MP002", "MP003"], ["MP022"]]
     assert [ignore.lines is None for ignore in ignores] == [False, False, True]
     assert not any(ignore.error for ignore in ignores)
+
+
+@pytest.mark.parametrize("rule", [*all_rules(), *config_rules()], ids=lambda rule: f"{rule.code}-{rule.__name__}")
+def test_a_rule_speaks_of_its_cause(rule: type[Rule] | type[ConfigRule]) -> None:
+    """A rule has the code and name of a cause, and the catalogue says that a linter sees it."""
+    cause = find_cause(rule.code)
+    assert cause.name == rule.name
+    assert Where.LINT in cause.where

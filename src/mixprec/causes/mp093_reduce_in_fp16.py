@@ -11,7 +11,7 @@ CAUSE = Cause(
     symptom="Infinite gradients appear only with many ranks.",
     evidence="The output of the all-reduce is infinite while its inputs are finite on every rank.",
     fix="Divide before the sum, or reduce in FP32.",
-    where=(Where.RUN,),
+    where=(Where.LINT, Where.RUN),
     raises="silent",
     sources=(
         "https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html",

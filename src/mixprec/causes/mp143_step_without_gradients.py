@@ -14,7 +14,7 @@ CAUSE = Cause(
         "had some earlier."
     ),
     fix="Step only the optimizers whose loss was part of this iteration.",
-    where=(Where.RUN,),
+    where=(Where.LINT, Where.RUN),
     raises="raises",
     sources=(
         "https://github.com/pytorch/pytorch/blob/main/torch/amp/grad_scaler.py",
