@@ -183,6 +183,13 @@ def test_pipeline_stages_agree_and_one_may_have_no_gradients(four: Any) -> None:
         assert [step["norm"] for step in steps[:2]] == pytest.approx([math.sqrt(4 + 16), math.sqrt(16)])
 
 
+@pytest.mark.parametrize("ranks", ["two", "four"])
+def test_a_step_takes_one_collective(ranks: str, request: pytest.FixtureRequest) -> None:
+    """Flag and norm travel together, for several optimizers too, on a 2-D mesh too; alone there is none."""
+    for rank in request.getfixturevalue(ranks)("collectives"):
+        assert rank == {"plain": [1, 1, 1], "dtensor": [1, 1, 1], "nobody": [0, 0, 0]}
+
+
 def test_a_killed_rank_is_an_error_and_not_a_hang(launch: Any) -> None:
     """The survivor's step raises as soon as the connection is gone, long before the time limit."""
     started = time.monotonic()

@@ -75,6 +75,45 @@ def train(
     return seen
 
 
+def collectives(rank: int, world: int) -> Any:
+    """Collectives per step: fused and clipped, plain, two optimizers together; with plain parameters and on a mesh."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    calls = 0
+    original = dist.all_reduce
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return original(*args, **kwargs)
+
+    def steps(make_params: Callable[[], list[Any]], **arguments: Any) -> list[int]:
+        nonlocal calls
+        seen = []
+        for kinds in (["fused_adamw"], ["sgd"], ["fused_adamw", "sgd"]):
+            groups = [make_params() for _ in kinds]
+            optimizers, scaler = [KINDS[k](g) for k, g in zip(kinds, groups, strict=True)], scaler_of(**arguments)
+            calls = 0
+            for param in (param for group in groups for param in group):
+                param.grad = param.detach().clone()
+            scaler.step_together(optimizers, max_norm=None if kinds == ["sgd"] else 1.0)
+            scaler.update()
+            seen.append(calls)
+        return seen
+
+    dist.all_reduce = counted
+    try:
+        plain = steps(lambda: [nn.Parameter(torch.ones(4))], process_group="world")
+        mesh = init_device_mesh("cpu", (world // 2, 2) if world > 2 else (world,))
+        placements = [Shard(0)] * mesh.ndim
+        dtensor = steps(lambda: [nn.Parameter(DTensor.from_local(torch.ones(4), mesh, placements))])
+        nobody = steps(lambda: [nn.Parameter(torch.ones(4))])
+    finally:
+        dist.all_reduce = original
+    return {"plain": plain, "dtensor": dtensor, "nobody": nobody}
+
+
 # Two ranks -----------------------------------------------------------------------------------------------------------
 
 
@@ -390,8 +429,9 @@ PROGRAMS: dict[str, list[Callable[[int, int], Any]]] = {
         uneven_inputs,
         replicated_dtensors,
         fsdp1,
+        collectives,
     ],
-    "four": [submesh, two_meshes, hsdp, pipeline, planted],
+    "four": [submesh, two_meshes, hsdp, pipeline, planted, collectives],
     "killed": [killed],
 }
 
