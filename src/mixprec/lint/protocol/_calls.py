@@ -445,7 +445,9 @@ class Calls(Expressions):
         enabled: Formula = TRUE if given is None else self.condition(given, path)
         function = self.file(path).function(call)
         key = f"scaler{call.lineno}.{call.col_offset}{path.token}:{self._depth()}"
-        return Scaler(key, enabled, call, path.loops, function)
+        made = Scaler(key, enabled, call, path.loops, function)
+        self.machine.create_scaler(path, made)
+        return made
 
     def _region(
         self,

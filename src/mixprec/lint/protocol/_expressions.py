@@ -6,6 +6,7 @@ Everything that a call can do is in `_calls`; here nothing happens, values are o
 from __future__ import annotations
 
 import ast
+import builtins
 import hashlib
 import re
 from collections.abc import Callable, Iterable
@@ -199,7 +200,7 @@ class Expressions:
         assigned = view.assignments(view.tree).get(name, ())
         if len(assigned) == 1 and assigned[0] is not None:
             return self.quiet(assigned[0], Path(chain=(frame,)))
-        return Opaque(f"g:{name}") if assigned or frame else Opaque(f"g:{name}") if name in _ANY else Known(name)
+        return Known(name) if not assigned and hasattr(builtins, name) else Opaque(f"g:{name}")
 
     def _imported(self, view: FileView, dotted: str) -> Value:
         if dotted.startswith("torch.") and dotted[6:] in DTYPES:
@@ -496,7 +497,7 @@ class Expressions:
             decided = _compared(left.value, op, right.value)
             if decided is not None:
                 return Truth(decided)
-        if isinstance(left, Known) and left.name == "__name__":
+        if isinstance(node.left, ast.Name) and node.left.id == "__name__":
             return Truth(isinstance(op, ast.Eq))
         if isinstance(op, (ast.In, ast.NotIn)) and isinstance(right, Items):
             parts = tuple(self._equal(left, item, node, path) for item in right.items)
@@ -572,7 +573,6 @@ _COUNTERS = frozenset({"cur_iter", "epoch", "global_step", "it", "iter", "iterat
 _FOLLOWED = re.compile(
     r"scal|optim|amp|autocast|train|step|backward|clip|grad|fit|epoch|loop|engine|update|precision", re.IGNORECASE
 )
-_ANY = frozenset({"args", "cfg", "config", "opt"})
 
 
 def negated(formula: Formula) -> Formula:

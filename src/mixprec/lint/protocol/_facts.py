@@ -46,6 +46,7 @@ _EVENTS = CLIPPERS | {
     "unscale_",
     "zero_grad",
 }
+_EVALUATES = re.compile(r"forward$|__call__|eval|valid|test|infer|predict|generat|sampl|encode|decode", re.IGNORECASE)
 _ACTIVE = re.compile(r"step|backward|optimi|zero_grad|clip|hook|callback|train", re.IGNORECASE)
 _CORE = frozenset({"backward", "scale", "unscale_", "update"})
 _CONTEXTS = frozenset({"Join", "autocast", "inference_mode", "no_grad", "nullcontext", "suppress"})
@@ -196,7 +197,7 @@ class Facts:
     def _hot_calls(self) -> set[tuple[str, bool]]:
         names: set[tuple[str, bool]] = set()
         for attribute in self.view.nodes(ast.Attribute):
-            if self._is_event(attribute):
+            if self._is_event(attribute) or (self.keeps_scaled and attribute.attr == "item"):
                 names |= self._heat(attribute)
                 self.core = self.core or attribute.attr in _CORE
         for call in self.view.nodes(ast.Call):
@@ -205,6 +206,8 @@ class Facts:
             elif self._enters(call):
                 self.switches.add(call)
                 self.switches.update(_within_function(self.view, call))
+                if self._returns_from_region(call):
+                    names |= self._heat(call)
         return names
 
     def _is_event(self, node: ast.Attribute) -> bool:
@@ -232,6 +235,13 @@ class Facts:
         """Whether a context is made, to be entered here."""
         tail = (self.view.dotted(call.func) or "").rpartition(".")[2]
         return tail in _CONTEXTS and isinstance(self.view.parent(call), (ast.withitem, ast.IfExp, *_DEFS))
+
+    def _returns_from_region(self, call: ast.Call) -> bool:
+        """Whether a training function, not a module's forward or an evaluation, enters autocast and returns something."""
+        function = self.view.function(call)
+        if self.view.dotted(call.func) not in AUTOCASTS or not isinstance(function, _DEFS):
+            return False
+        return not _EVALUATES.search(function.name)
 
     def _hands_over(self, call: ast.Call) -> bool:
         """Whether code that is not here may take the step: it is given the optimizer, or is the own base class's."""
@@ -272,6 +282,7 @@ class Facts:
             self.hot.add(current)
             if isinstance(current, ast.ClassDef):
                 names |= {(current.name, False), (current.name, True)}
+                names |= self._instances(current)
             elif isinstance(current, _DEFS):
                 names.add((current.name, isinstance(self.view.parent(current), ast.ClassDef)))
             elif isinstance(current, ast.Lambda):
@@ -280,6 +291,15 @@ class Facts:
                     names.add((last_name(target), isinstance(target, ast.Attribute)))
             current = self.view.parent(current)
         return names
+
+    def _instances(self, cls: ast.ClassDef) -> set[tuple[str, bool]]:
+        """Names that are given an object of `cls`, where those can be called."""
+        if not any(isinstance(node, _DEFS) and node.name == "__call__" for node in cls.body):
+            return set()
+        made = [
+            name for name, value in _assigned(self.view) if isinstance(value, ast.Call) and last_name(value) == cls.name
+        ]
+        return {(name, attribute) for name in made for attribute in (False, True)}
 
     def _mark_exits(self) -> None:
         """Tests that end an iteration or a function early matter; those that end a loop or a run are not followed."""

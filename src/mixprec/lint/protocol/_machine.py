@@ -37,9 +37,9 @@ class Machine:
         return decide(scaler.enabled, path.literals)
 
     def meet(self, path: Path, scaler: Scaler) -> Protocol:
-        """Where `scaler` stands; one that comes from outside may have been used before."""
+        """Where `scaler` stands; one that was not made on this path may have been used before."""
         if scaler.key not in path.scalers:
-            path.scalers[scaler.key] = Protocol(unknown=scaler.made is None, scaled=scaler.made is None)
+            path.scalers[scaler.key] = Protocol(unknown=True, scaled=True)
         path.known_scalers[scaler.key] = scaler
         return path.scalers[scaler.key]
 
@@ -47,11 +47,16 @@ class Machine:
         """`optimizer` is made here: nothing has been added to its gradients."""
         path.gradients[optimizer.key] = Gradients()
 
+    def create_scaler(self, path: Path, scaler: Scaler) -> None:
+        """`scaler` is made here: it has scaled nothing."""
+        path.scalers[scaler.key] = Protocol()
+        path.known_scalers[scaler.key] = scaler
+
     def know(self, path: Path, optimizer: Optimizer) -> Gradients:
         """The gradients of `optimizer`; those of one from outside may hold what was not seen."""
         path.optimizers[optimizer.key] = optimizer
         if optimizer.key not in path.gradients:
-            path.gradients[optimizer.key] = replace(path.gradients[EVERY], unknown=optimizer.outside)
+            path.gradients[optimizer.key] = replace(path.gradients[EVERY], unknown=True)
         return path.gradients[optimizer.key]
 
     def _live(self, path: Path, part: Part) -> bool:
@@ -145,6 +150,7 @@ class Machine:
         faults = self._first_use(path, scaler, optimizer, call)
         if not faults and stage is None:
             faults = self._consumed(path, scaler, optimizer, call)
+            faults += self._misplaced(path, scaler, optimizer)
         elif stage is not None and stage.name == "unscaled":
             faults = [self._unscaled_again(path, scaler, stage, call)]
         elif stage is not None and stage.name == "stepped":
@@ -229,8 +235,7 @@ class Machine:
 
     def clip(self, path: Path, params: str | None, call: ast.AST, how: str) -> None:
         """Gradients are clipped, or their norm is read, where they stand."""
-        keys = [k for k, o in path.optimizers.items() if params is None or o.params is None or o.params == params]
-        gradients = [path.gradients[key] for key in keys or list(path.optimizers) or [EVERY]]
+        gradients = self._clipped(path, params, how)
         scaled = [self._scaled(path, one) for one in gradients]
         unsure = any(one.unknown and not parts for one, parts in zip(gradients, scaled, strict=True))
         faults: list[Fault] = []
@@ -238,6 +243,16 @@ class Machine:
             parts = [part for several in scaled for part in several]
             faults.append(Fault("clip-scaled", call, (("how", how),), enabled=self._condition(path, parts)))
         self._sign(path, call, faults)
+
+    def _clipped(self, path: Path, params: str | None, how: str) -> list[Gradients]:
+        """The gradients that are clipped: those of the optimizer that owns the parameters, else all that wait."""
+        if not path.optimizers:
+            return [path.gradients[EVERY]]
+        owners = {k: o for k, o in path.optimizers.items() if params is None or o.params is None or o.params == params}
+        chosen = [path.gradients[key] for key in owners or path.optimizers]
+        if len(chosen) > 1 and how == "clipped":
+            return [one for one in chosen if one.fresh or one.unknown]
+        return chosen
 
     # --- step
 
@@ -261,8 +276,18 @@ class Machine:
         faults += self._between(path, scaler, optimizer, call)
         faults += self._beside(path, scaler, optimizer, call)
         self._sign(path, call, faults)
-        path.scalers[scaler.key] = replace(protocol, scaled=True).at(optimizer.key, Stage("stepped", call, path.loops))
+        self._stepped(path, scaler, optimizer, call, {fault.kind for fault in faults})
         self._take(path, optimizer, call, scaler)
+
+    def _stepped(self, path: Path, scaler: Scaler, optimizer: Optimizer, call: ast.Call, kinds: set[str]) -> None:
+        """Go on as if the step had been right: with its update to come, and by the scaler that scaled."""
+        owners = {scaler.key}
+        if "two-scalers" in kinds:
+            owners = {part.scaler for part in path.gradients[optimizer.key].fresh if part.scaler is not None}
+        early = bool(kinds & {"update-in-window", "update-between-steps"})
+        for key in owners:
+            protocol = replace(path.scalers[key], scaled=True)
+            path.scalers[key] = protocol if early else protocol.at(optimizer.key, Stage("stepped", call, path.loops))
 
     def closure_step(self, path: Path, scaler: Scaler, optimizer: Optimizer, call: ast.Call) -> None:
         """`scaler.step(optimizer, closure)`: what the closure does to gradients is not the scaler's to see."""
@@ -352,7 +377,11 @@ class Machine:
 
     def _beside(self, path: Path, scaler: Scaler, optimizer: Optimizer, call: ast.Call) -> list[Fault]:
         """What is wrong with the scaler itself, or with where the step stands."""
-        faults = self._around_step(path, optimizer, call)
+        return [*self._around_step(path, optimizer, call), *self._misplaced(path, scaler, optimizer)]
+
+    def _misplaced(self, path: Path, scaler: Scaler, optimizer: Optimizer) -> list[Fault]:
+        """A scaler that is made anew for an optimizer that outlives it, or has nothing to do."""
+        faults: list[Fault] = []
         outlives = len(scaler.loops) > len(optimizer.loops) and scaler.loops[: len(optimizer.loops)] == optimizer.loops
         if scaler.made is not None and outlives and any(i for _, i in scaler.loops[len(optimizer.loops) :]):
             faults.append(self._fault(path, "scaler-recreated", scaler.made, scaler, optimizer))

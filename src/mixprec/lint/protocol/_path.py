@@ -29,7 +29,7 @@ from mixprec.lint.protocol._values import (
     Value,
 )
 
-__all__ = ["EVERY", "Gradients", "Happening", "Loops", "Part", "Path", "Protocol", "Stage", "join"]
+__all__ = ["EVERY", "NONE", "Gradients", "Happening", "Loops", "Part", "Path", "Protocol", "Stage", "join"]
 
 K = TypeVar("K")
 
@@ -141,6 +141,7 @@ class Happening:
 
 
 NONE = Const(None)
+"""What a function returns that returns nothing."""
 
 
 @dataclass

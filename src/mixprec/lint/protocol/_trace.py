@@ -96,23 +96,15 @@ def _attempt(view: FileView, root: ast.Module | Def, several: bool) -> tuple[Led
 def _start(walker: Walker, view: FileView, root: ast.Module | Def) -> list[Path]:
     if isinstance(root, ast.Module):
         return walker.block(root.body, [Path()])
-    path = Path(chain=(walker.new_frame(), 0))
-    walker.bind_outside(root, path, _own(view, root))
+    paths = [Path(chain=(walker.new_frame(), 0))]
     walker.stack.append(root)
     walker.entered.add(root)
-    paths = [path]
     for index in range(2):
-        for one in paths:
-            one.loops = ((id(root), index),)
-            one.log = ()
-        paths = [replace_exit(one) for one in walker.block(root.body, paths) if one.exit in (None, "return")]
+        for path in paths:
+            path.loops, path.log, path.exit = ((id(root), index),), (), None
+            walker.begin(root, path, _own(view, root))
+        paths = [path for path in walker.block(root.body, paths) if path.exit in (None, "return")]
     return paths
-
-
-def replace_exit(path: Path) -> Path:
-    """The path as it is when the function is called again."""
-    path.exit = None
-    return path
 
 
 def _own(view: FileView, root: Def) -> Instance | None:

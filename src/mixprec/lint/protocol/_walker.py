@@ -18,7 +18,7 @@ from mixprec.lint.protocol._conditions import Formula, decide, suppose
 from mixprec.lint.protocol._expressions import combined, is_number
 from mixprec.lint.protocol._facts import facts, last_name
 from mixprec.lint.protocol._machine import Machine
-from mixprec.lint.protocol._path import Loops, Path, join
+from mixprec.lint.protocol._path import NONE, Loops, Path, join
 from mixprec.lint.protocol._values import (
     Class,
     Const,
@@ -610,6 +610,15 @@ class Walker(Calls):
         bound |= {name: value for name, value in kwargs.items() if name in every}
         for name in (*every, *(a.arg for a in (spec.vararg, spec.kwarg) if a is not None)):
             path.env[(frame, name)] = bound.get(name, Opaque(f"p:{id(function.node)}:{name}", outside=True))
+
+    def begin(self, root: ast.FunctionDef | ast.AsyncFunctionDef, path: Path, instance: Instance | None) -> None:
+        """Start `root` anew: what an earlier call of it kept to itself is gone."""
+        frame = path.chain[0]
+        path.env = {place: value for place, value in path.env.items() if place[0] != frame}
+        self.most_optimizers = max(self.most_optimizers, len(path.optimizers))
+        path.result = NONE
+        self._collect(path)
+        self.bind_outside(root, path, instance)
 
     def bind_outside(self, function: ast.AST | None, path: Path, instance: Instance | None) -> None:
         """Bind the parameters of `function` to what only a caller knows."""

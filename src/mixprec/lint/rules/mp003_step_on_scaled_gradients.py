@@ -96,7 +96,12 @@ def _scaler(view: FileView, backward: ast.AST) -> str:
 
 
 def _checked_by_hand(view: FileView, call: ast.AST, backwards: tuple[ast.AST, ...]) -> bool:
-    """Whether the step stands under a test that the backward pass does not stand under."""
-    around = {ancestor for node in backwards for ancestor in view.ancestors(node)}
-    tests = [a for a in view.ancestors(call) if isinstance(a, ast.If) and a not in around]
-    return any("%" not in view.text(test.test) and "accum" not in view.text(test.test) for test in tests)
+    """Whether the step stands under a test that unscale_, or else the backward pass, does not stand under."""
+    scope = view.function(call)
+    unscaled = [
+        node
+        for node in view.nodes(ast.Call)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "unscale_" and view.function(node) is scope
+    ]
+    around = {ancestor for node in unscaled or backwards for ancestor in view.ancestors(node)}
+    return any(isinstance(ancestor, ast.If) and ancestor not in around for ancestor in view.ancestors(call))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from mixprec.lint._rule import FixSafety
 from mixprec.lint._view import FileView
 from mixprec.lint.protocol import Conclusion, OrderRule
 from mixprec.records import Finding, Severity
+
+_TRAVELS = re.compile(r"register_comm_hook|reduce_dtype")
 
 
 class ScalerWithBf16(OrderRule):
@@ -53,7 +57,9 @@ for x, y in loader:
     kinds = ("bf16-scaler",)
 
     def describe(self, view: FileView, conclusion: Conclusion) -> Finding | None:
-        """The place is where the scaler is made."""
+        """The place is where the scaler is made. Gradients that travel in float16 are worth scaling all the same."""
+        if _TRAVELS.search(view.source):
+            return None
         text = f"This scaler is enabled while the loss comes from a bfloat16 region{conclusion.when}: it is idle work."
         fix = self.fix("Leave it out, or write enabled=(dtype == torch.float16).")
         return self.finding(view, conclusion.fault.anchor, text, fix=fix)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
 from mixprec.lint.protocol import facts, last_name
 from mixprec.records import Finding, Severity
+
+_SCALE = re.compile(r"(^|_)scale$|^inv", re.IGNORECASE)
 
 
 class PenaltyOnScaledGradients(Rule):
@@ -91,19 +94,13 @@ def _is_scaled(view: FileView, call: ast.Call) -> bool:
 
 
 def _undone(view: FileView, call: ast.Call) -> bool:
+    """Whether the function reads a scale: calls get_scale(), or has a name like inv_scale."""
     scope = view.function(call) or view.tree
-    names = (ast.Attribute, ast.Name)
-    return any(
-        "scale" in last_name(node).lower() and last_name(node) not in ("scale",) and _is_reading(view, node)
-        for node in ast.walk(scope)
-        if isinstance(node, names)
-    )
+    nodes = [node for node in ast.walk(scope) if isinstance(node, (ast.Attribute, ast.Name))]
+    return any(_SCALE.search(last_name(node)) and not _is_method(view, node) for node in nodes)
 
 
-def _is_reading(view: FileView, node: ast.AST) -> bool:
-    """Whether a name with "scale" in it is a scale and not the scaler or an autograd flag."""
-    return not view.memo(facts).is_scaler(last_name(node)) and last_name(node) not in (
-        "GradScaler",
-        "unscale_",
-        "scaled",
-    )
+def _is_method(view: FileView, node: ast.AST) -> bool:
+    """Whether this is the `scale` of `scaler.scale(…)`."""
+    parent = view.parent(node)
+    return last_name(node) == "scale" and isinstance(parent, ast.Call) and parent.func is node

@@ -6,7 +6,7 @@ import ast
 
 from mixprec.lint._rule import FixSafety
 from mixprec.lint._view import FileView
-from mixprec.lint.protocol import Conclusion, OrderRule
+from mixprec.lint.protocol import Conclusion, OrderRule, trace
 from mixprec.records import Finding, Severity
 
 
@@ -70,7 +70,7 @@ for x, y in loader:
     def describe(self, view: FileView, conclusion: Conclusion) -> Finding | None:
         """The place is the test that leaves the step out."""
         changing = conclusion.changing
-        if changing is None or changing.window:
+        if changing is None or changing.window or _never_updated(view, conclusion):
             return None
         place = _test(view, changing.node) or conclusion.fault.anchor
         if conclusion.kind == "update-without-step":
@@ -80,6 +80,12 @@ for x, y in loader:
             text = f"Neither step() nor update() follows unscale_(){conclusion.when}: the next unscale_() raises."
             fix = self.fix("Call update() in every iteration, and leave out only the step.")
         return self.finding(view, place, text, fix=fix)
+
+
+def _never_updated(view: FileView, conclusion: Conclusion) -> bool:
+    """Whether the function has no update at all, which is another cause."""
+    scope = view.function(conclusion.fault.anchor)
+    return any(view.function(other.fault.anchor) is scope for other in view.memo(trace).of("missing-update"))
 
 
 def _test(view: FileView, node: ast.AST | None) -> ast.AST | None:
