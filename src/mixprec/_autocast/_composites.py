@@ -11,8 +11,10 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-from types import CellType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any
+
+import torch
 
 __all__ = ["opened"]
 
@@ -51,10 +53,16 @@ def _opened_cell(cell: CellType) -> CellType:
 
 
 def _copy(function: FunctionType, scope: dict[str, Any], closure: tuple[CellType, ...] | None) -> FunctionType:
-    copy = FunctionType(function.__code__, scope, function.__name__, function.__defaults__, closure)
+    copy = FunctionType(_traceable(function.__code__), scope, function.__name__, function.__defaults__, closure)
     copy.__kwdefaults__ = function.__kwdefaults__
     copy.__module__ = function.__module__
     return copy
+
+
+def _traceable(code: CodeType) -> CodeType:
+    """`code`, under the name of this file where Dynamo skips functions for the name of theirs (torch 2.13)."""
+    skipped = (torch.functional.__file__, torch._jit_internal.__file__)
+    return code.replace(co_filename=__file__) if code.co_filename in skipped else code
 
 
 class _Scope:

@@ -17,8 +17,9 @@ from torch.overrides import TorchFunctionMode
 
 from mixprec._autocast._cache import CastCache
 from mixprec._autocast._composites import opened
+from mixprec._autocast._dynamo import teach_dynamo
 from mixprec._autocast._plan import Plan, Stay
-from mixprec._autocast._rules import Call, Opening, keep
+from mixprec._autocast._rules import Opening, plain, reentered
 
 __all__ = ["Exchange", "Interceptor", "active_interceptors", "exchange", "undo"]
 
@@ -45,12 +46,14 @@ class Interceptor(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = {} if kwargs is None else kwargs
-        call = self.stay.table.get(func) if type(func) is not FunctionType else _python_call(self, func)
-        if call is not None:
-            return call(self, func, args, kwargs)
-        if self.whole and getattr(func, "namespace", "aten") == "aten":
-            return keep(self, func, args, kwargs)
-        return func(*args, **kwargs)
+        if torch.compiler.is_compiling():
+            return _traced(self, func, args, kwargs)
+        call = self.stay.table.get(func)
+        if call is None and type(func) is FunctionType and (copy := opened(func)) is not None:
+            call = Opening(copy)  # a function of another library
+        if call is None and not self.whole:
+            return func(*args, **kwargs)
+        return (call or _unlisted)(self, func, args, kwargs)
 
     def acts(self) -> bool:
         """Whether autocast is on here, or off only because a module's rule keeps it off."""
@@ -121,15 +124,24 @@ def _replace_stack(stack: Sequence[TorchFunctionMode]) -> None:
         torch._C._push_on_torch_function_stack(mode)
 
 
-def _python_call(mode: Interceptor, func: Any) -> Call | None:
-    """What to do with a call of a Python function: as the table says, or opened, where the table has never seen it.
+def _traced(mode: Interceptor, func: Any, args: Any, kwargs: Any) -> Any:
+    """The same while compiling, as far as Dynamo (torch 2.13) can see what function it has in hand.
 
-    While compiling it is found by its name, because Dynamo (torch 2.13) cannot look a method of `Tensor` up by itself.
+    A method of `Tensor` written in Python is not found in a dictionary, but by its name; a checkpoint, which is one op
+    there, cannot even be a key in one.
     """
-    if torch.compiler.is_compiling():
-        named = mode.stay.named.get(f"{func.__module__}.{func.__name__}")
-        return named if named is not None else mode.stay.table.get(func)
-    call = mode.stay.table.get(func)
-    if call is None and not mode.stay.quiet and (copy := opened(func)) is not None:
-        return Opening(copy)
-    return call
+    teach_dynamo()
+    if func.__name__ == "tag_activation_checkpoint":
+        return reentered(mode, func, args, kwargs)
+    call = None
+    if type(func) is FunctionType:
+        call = mode.stay.named.get(f"{func.__module__}.{func.__name__}")
+    if call is None:
+        call = mode.stay.table.get(func)
+    return (call or _unlisted)(mode, func, args, kwargs)
+
+
+def _unlisted(mode: Interceptor, func: Any, args: Any, kwargs: Any) -> Any:
+    """A function that the table does not have; ops of other libraries keep the casts that they have registered."""
+    own = mode.whole and getattr(func, "namespace", "aten") == "aten"
+    return plain(mode, func, args, kwargs) if own else func(*args, **kwargs)

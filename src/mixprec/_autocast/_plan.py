@@ -17,9 +17,10 @@ from typing import Any
 import torch
 
 from mixprec._autocast._composites import opened
+from mixprec._autocast._dynamo import teach_dynamo
 from mixprec._autocast._functions import aten_functions, foreign_functions, functions_by_op, python_functions
-from mixprec._autocast._parts import PARTS
-from mixprec._autocast._rules import AsMethod, Call, Opening, rule_for
+from mixprec._autocast._parts import parts
+from mixprec._autocast._rules import AsMethod, Call, Opening, plain, rule_for
 from mixprec._policy import CastRule, Decision, Level, Place, Policy, Sharing, resolve_at
 from mixprec._policy.base import table
 from mixprec._policy.names import KNOWN
@@ -35,59 +36,47 @@ class Stay:
     """What holds while a place is in force: outside of modules, or inside one that a rule speaks of.
 
     `quiet`: autocast is off there. `inputs`: what the module's floating-point inputs are cast to on the way in.
-    `named`: the Python functions of the table by module and name, where that name is theirs alone.
+    `named`: the Python functions of the table by module and name, as torch.compile finds and can trace them.
     """
 
     table: Table = field(repr=False)
+    named: Mapping[str, Call] = field(repr=False)
     quiet: bool = False
     inputs: CastRule | None = None
-    named: Mapping[str, Call] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        python = [f for f in self.table if isinstance(f, FunctionType)]
-        names = Counter(map(_name, python))
-        object.__setattr__(self, "named", {_name(f): self.table[f] for f in python if names[_name(f)] == 1})
 
 
-@dataclass(frozen=True, eq=False)
 class Plan:
-    """What a region intercepts. `whole`: PyTorch's own casts are kept out of everything, also of what is not listed."""
+    """What a region intercepts. `whole`: PyTorch's own casts are kept out of everything, also of what is not listed.
 
-    device_type: str
-    policy: Policy
-    whole: bool
-    share: bool
+    `share`: casts go through our cache even where the rule is PyTorch's. `faithful`: the quirks of PyTorch's promotion
+    are kept, for its own lists, so that they can be compared. `bindings`: root module -> its modules under this plan.
+    Every attribute is there from the start, because torch.compile reads them and could not compute them.
+    """
 
-    @functools.cached_property
-    def outside(self) -> Stay:
-        """What holds outside of the modules that rules speak of."""
-        return self.inside(())
+    def __init__(self, policy: Policy, device_type: str, whole: bool = False, share: bool = False) -> None:
+        self.policy = policy
+        self.device_type = device_type
+        self.whole = whole
+        self.sharing = policy.sharing
+        self.share = share or policy.sharing is Sharing.EVERYTHING
+        self.faithful = policy.base.name == "torch"
+        self.per_module = bool(policy.module_rules)
+        self.bindings: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self.outside = self.inside(())
 
-    @functools.cached_property
-    def sharing(self) -> Sharing:
-        return self.policy.sharing
-
-    @functools.cached_property
-    def faithful(self) -> bool:
-        """Whether the quirks of PyTorch's promotion are kept: for PyTorch's own lists, so that they can be compared."""
-        return self.policy.base.name == "torch"
-
-    @functools.cached_property
-    def bindings(self) -> weakref.WeakKeyDictionary[Any, Any]:
-        """Root module -> its modules under this plan."""
-        return weakref.WeakKeyDictionary()
-
-    @functools.cached_property
-    def per_module(self) -> bool:
-        return bool(self.policy.module_rules)
+    @property
+    def needed(self) -> bool:
+        """Whether PyTorch's own autocast would not do exactly that already."""
+        return self.whole or self.per_module or bool(_intercepted(self, _decisions(self, ())))
 
     def inside(self, places: tuple[Place, ...]) -> Stay:
         """What holds inside `places`, outermost first. Cost: milliseconds; callers keep the result."""
         ruling = _ruling(self.policy, places)
         decisions = _decisions(self, places)
         quiet = ruling in _QUIET and all(d.level is Level.MODULE for d in decisions.values())
-        table = {} if quiet else _table(_intercepted(self, decisions))
-        return Stay(table, quiet, ruling if ruling in _CAST_IN else None)
+        calls = {op: rule_for(d) for op, d in _intercepted(self, decisions).items()}
+        table = {} if quiet else _table(calls)
+        return Stay(table, _named_functions(table, calls), quiet, ruling if ruling in _CAST_IN else None)
 
 
 def _name(function: FunctionType) -> str:
@@ -106,10 +95,8 @@ def plan_for(policy: Policy, device_type: str, whole: bool = False, share: bool 
 
     **Cost**: milliseconds, once per policy and device.
     """
-    plan = Plan(device_type, policy, whole, share or policy.sharing is Sharing.EVERYTHING)
-    if whole or plan.per_module or _intercepted(plan, _decisions(plan, ())):
-        return plan
-    return None
+    plan = Plan(policy, device_type, whole, share)
+    return plan if plan.needed else None
 
 
 _named: dict[str, Plan | None] = {}
@@ -120,12 +107,11 @@ def plan_key(policy: Policy | str | None, device_type: str, whole: bool, share: 
 
     `policy` None is PyTorch's own list. Raises `UnknownNameError` and `PolicySyntaxError`.
     """
+    teach_dynamo()  # here, because a region inside a compiled function asks for its plan while it is being traced
     meant = _meant(policy, device_type)
     key = f"{device_type} {whole} {share} {meant}"
     if key not in _named:
-        plan = _named[key] = None if meant is None else plan_for(meant, device_type, whole, share)
-        if plan is not None:
-            plan.outside  # noqa: B018 - made here, because it cannot be traced
+        _named[key] = None if meant is None else plan_for(meant, device_type, whole, share)
     return key
 
 
@@ -204,21 +190,34 @@ def _differs(plan: Plan, op: str, decision: Decision) -> bool:
     if decision.rule is theirs and not (
         group is not None and group.parts and native and plan.policy.base != native.base
     ):
-        return plan.share and decision.rule in _CASTING
+        return plan.share and decision.rule in _CASTING and op not in _REPACKED
     return True
 
+
+_REPACKED = ("_cudnn_rnn",)
+"""Ops for which PyTorch's cast does more than ours would: it packs the weights anew into one chunk."""
 
 _CASTING = (CastRule.LOW, CastRule.FP32, CastRule.WIDEST)
 
 
-def _table(decisions: Mapping[str, Decision]) -> Table:
+def _table(calls: Mapping[str, Call]) -> Table:
     """Function objects -> what to do with their calls."""
     table: dict[Any, Call] = dict(_openings())
-    for op, call in PARTS.items():
+    for op, call in {**parts(calls), **calls}.items():
         table.update(dict.fromkeys(_functions(op), call))
-    for op, decision in decisions.items():
-        table.update(dict.fromkeys(_functions(op), rule_for(decision)))
     return table
+
+
+def _named_functions(table: Table, calls: Mapping[str, Call]) -> Mapping[str, Call]:
+    """The Python functions of the table by name, where a name is one function's alone.
+
+    Those of `torch.functional` are ops to Dynamo, which cannot trace their insides: they are called, not opened.
+    """
+    python = [f for f in table if isinstance(f, FunctionType)]
+    names = Counter(map(_name, python))
+    named = {_name(f): table[f] for f in python if names[_name(f)] == 1}
+    ops = {f: op or "" for f, op in python_functions().items() if f.__module__ == torch.functional.__name__}
+    return {**named, **{f"{f.__module__}.{f.__name__}": calls.get(op, plain) for f, op in ops.items()}}
 
 
 @functools.lru_cache(maxsize=1)

@@ -112,7 +112,8 @@ def _snapshot() -> tuple[Interceptor, ...]:
 def _again(policy: tuple[Interceptor, ...]) -> Iterator[None]:
     torch.clear_autocast_cache()
     bindings = [binding for mode in policy for binding in mode.bindings]
-    before = exchange([mode.again(own_cache()) for mode in policy])
+    modes = [mode.again(own_cache()) for mode in policy]
+    before = exchange(modes)
     for binding in bindings:
         binding.use(+1)
     try:
@@ -121,4 +122,6 @@ def _again(policy: tuple[Interceptor, ...]) -> Iterator[None]:
         for binding in bindings:
             binding.use(-1)
         undo(before)
+        for mode in modes:
+            mode.cache.clear()
         torch.clear_autocast_cache()

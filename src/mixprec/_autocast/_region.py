@@ -17,6 +17,7 @@ from torch.amp.autocast_mode import _UnmanagedAutocast
 from typing_extensions import Self
 
 from mixprec._autocast._cache import CastCache, CastStatistics
+from mixprec._autocast._dynamo import teach_dynamo
 from mixprec._autocast._interceptor import Exchange, Interceptor, exchange, undo
 from mixprec._autocast._modules import follow_modules, refuse_unmatched, unfollow_modules
 from mixprec._autocast._plan import Plan, plan_key, plan_named
@@ -124,6 +125,7 @@ class autocast(torch.autocast):  # noqa: N801 - a drop-in keeps the name that it
         if self._plan is None:  # PyTorch's own list, inside a region with a policy
             self._exchange = exchange([], self.device)
             return
+        teach_dynamo()
         self._interceptor = Interceptor(self._plan, self._cache())
         self._exchange = exchange([self._interceptor], self.device)
         if self._plan.per_module:

@@ -17,7 +17,7 @@ from mixprec._autocast._cache import CastCache, is_weight, may_share
 from mixprec._policy import CastRule, Decision, Sharing
 from mixprec.errors import BannedOpError
 
-__all__ = ["AsMethod", "Call", "Opening", "Place", "cast_all", "keep", "rule_for"]
+__all__ = ["AsMethod", "Call", "Opening", "Place", "cast_all", "keep", "plain", "reentered", "rule_for"]
 
 Args = tuple[Any, ...]
 Kwargs = Mapping[str, Any]
@@ -30,6 +30,7 @@ class Place(Protocol):
     cache: CastCache
     sharing: Sharing
     faithful: bool
+    whole: bool
 
 
 class Call(Protocol):
@@ -82,6 +83,11 @@ def keep(place: Place, function: Callable[..., Any], args: Args, kwargs: Kwargs)
     return _alone(place, function, args, kwargs)
 
 
+def plain(place: Place, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """The call as it is: with PyTorch's own casts, unless the policy is applied whole."""
+    return keep(place, function, args, kwargs) if place.whole else function(*args, **kwargs)
+
+
 class _Widest:
     """Casts to float32 if any eligible tensor is float32, else to the region's dtype."""
 
@@ -118,6 +124,22 @@ class Opening:
             return function(*args, **kwargs)
         with place:
             return self.copy(*args, **kwargs)
+
+
+def reentered(place: Any, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """While compiling, a checkpoint is one op whose first argument is a function: that function runs under the mode.
+
+    Dynamo lets nobody begin to change the stack of modes inside of it; a change begun outside may go on there.
+    """
+    body = args[0]
+
+    def under_mode(*inner_args: Any, **inner_kwargs: Any) -> Any:
+        with place:
+            return body(*inner_args, **inner_kwargs)
+
+    with place:
+        pass
+    return function(under_mode, *args[1:], **kwargs)
 
 
 class AsMethod:
