@@ -19,8 +19,8 @@ IDLE = "x = 1  # mixprec: ignore[MP002] no reason\ny = 2\n"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working folder with a configuration of its own."""
-    (tmp_path / "pyproject.toml").write_text("[tool.mixprec.lint]\n")
+    """An empty working folder whose configuration asks for everything."""
+    (tmp_path / "pyproject.toml").write_text("[tool.mixprec.lint]\nlevel = 'info'\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -79,9 +79,10 @@ def test_the_json_document_is_stable(folder: Path) -> None:
     assert [finding["code"] for finding in document["findings"]] == ["MP290", "MP210"]
     assert document["findings"][1]["location"]["file"] == "ds.json"
     assert document["summary"]["by_code"] == {"MP210": 1, "MP290": 1}
-    assert {key: document[key] for key in ("files", "fixed", "silenced", "known", "gone")} == {
+    assert {key: document[key] for key in ("files", "fixed", "below", "silenced", "known", "gone")} == {
         "files": 2,
         "fixed": [],
+        "below": 0,
         "silenced": 0,
         "known": 0,
         "gone": 0,
@@ -133,18 +134,27 @@ def test_codes_and_files_are_chosen(folder: Path, arguments: tuple[str, ...], co
 
 def test_configuration_counts_and_the_command_line_comes_on_top(folder: Path) -> None:
     """Options of pyproject.toml hold; --select replaces, --ignore adds, --no-config forgets them."""
-    _write(
-        folder,
-        ds__json=DEEPSPEED,
-        a__py=IDLE,
-        pyproject__toml="[tool.mixprec.lint]\nignore = ['MP210']\nper-file-ignores = {'a.py' = ['MP290']}\n",
-    )
-    assert _lint(".").exit_code == 0
-    assert len(_json("--no-config", ".")["findings"]) == 2
-    _write(folder, pyproject__toml="[tool.mixprec.lint]\nfail-on = 'error'\n")
-    assert _lint("a.py").exit_code == 0
-    assert _lint("--fail-on", "info", "a.py").exit_code == 1
+    table = "[tool.mixprec.lint]\nignore = ['MP210']\nper-file-ignores = {'a.py' = ['MP290']}\nlevel = 'info'\n"
+    _write(folder, ds__json=DEEPSPEED, a__py=IDLE, b__py=IDLE, pyproject__toml=table)
+    assert [finding["location"]["file"] for finding in _json(".")["findings"]] == ["b.py"]
+    assert len(_json("--no-config", "--level", "info", ".")["findings"]) == 3
+
+
+def test_info_is_reported_when_it_is_asked_for(folder: Path) -> None:
+    """By default warnings and errors are reported and count; info is when the level says so or its code is named."""
+    _write(folder, ds__json=DEEPSPEED, a__py=IDLE, pyproject__toml="[tool.mixprec.lint]\n")
+    result = _lint("a.py")
+    assert result.exit_code == 0
+    assert result.output == "1 file: nothing found. 1 below the level; --level info reports everything.\n"
+    assert _json("a.py")["below"] == 1
+    assert _lint("--fix", "a.py").exit_code == 0
+    assert (folder / "a.py").read_text() == IDLE, "what is not reported is not fixed"
+    assert _lint("--level", "info", "a.py").exit_code == 1
+    assert _lint("--select", "ALL,MP290", "a.py").exit_code == 1
+    assert _lint("--select", "MP002,MP29", "a.py").exit_code == 1
+    assert _lint("--select", "MP002,MP29", "--level", "warning", "a.py").exit_code == 0
     assert _lint("ds.json").exit_code == 1
+    assert _lint("--level", "error", "ds.json").exit_code == 1
 
 
 @pytest.mark.parametrize(
@@ -252,7 +262,7 @@ def test_diff_shows_every_fix_and_changes_nothing(folder: Path) -> None:
 
 def test_a_baseline_hides_what_is_known(folder: Path) -> None:
     """After --write-baseline the run is clean; moved lines stay known, new findings show, gone ones are counted."""
-    _write(folder, a__py=IDLE, pyproject__toml="[tool.mixprec.lint]\nbaseline = 'known.json'\n")
+    _write(folder, a__py=IDLE, pyproject__toml="[tool.mixprec.lint]\nbaseline = 'known.json'\nlevel = 'info'\n")
     assert _lint(".").exit_code == 2, "a baseline that is asked for must be there"
     assert _lint("--write-baseline", ".").exit_code == 0
     _write(folder, a__py="import torch\n\n" + IDLE)

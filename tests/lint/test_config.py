@@ -9,7 +9,7 @@ import pytest
 from mixprec.causes import all_causes, cause_names
 from mixprec.errors import InvalidValueError, UnknownNameError
 from mixprec.lint._config import KEYS, LintConfig, expand, find_config, parse_config
-from mixprec.records import Severity
+from mixprec.records import Finding, Severity
 
 
 def _write(folder: Path, text: str) -> None:
@@ -27,7 +27,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ignore = ["mp002"]
         exclude = ["third_party/"]
         baseline = "known.json"
-        fail-on = "warning"
+        level = "error"
         respect-gitignore = false
         [tool.mixprec.lint.per-file-ignores]
         "tests/**" = ["MP022"]
@@ -40,7 +40,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ignore=("mp002",),
         exclude=("third_party/",),
         baseline="known.json",
-        fail_on=Severity.WARNING,
+        level=Severity.ERROR,
         respect_gitignore=False,
         per_file_ignores={"tests/**": ("MP022",)},
     )
@@ -68,7 +68,7 @@ def test_the_nearest_table_counts(tmp_path: Path) -> None:
         ({"select": [1]}, InvalidValueError, "a list of strings"),
         ({"select": ["MP9"]}, UnknownNameError, "MP9"),
         ({"ignore": ["clip-before-unscal"]}, UnknownNameError, "clip-before-unscale"),
-        ({"fail-on": "errors"}, InvalidValueError, "error, warning, info"),
+        ({"level": "errors"}, InvalidValueError, "error, warning, info"),
         ({"baseline": 3}, InvalidValueError, "a string"),
         ({"respect-gitignore": "yes"}, InvalidValueError, "true or false"),
         ({"per-file-ignores": []}, InvalidValueError, "a table"),
@@ -109,6 +109,26 @@ def test_an_empty_or_partial_name_names_nothing(selector: str) -> None:
 def test_names_from_files_are_those_of_the_causes() -> None:
     """The cheap list of codes and names is the catalogue's."""
     assert cause_names() == {cause.code: cause.name for cause in all_causes()}
+
+
+def _reported(config: LintConfig, path: str = "a.py") -> set[tuple[str, Severity]]:
+    wanted = config.wanted(path)
+    both = [Finding(code, "n", severity, "m") for code in ("MP002", "MP003") for severity in Severity]
+    return {(f.code, f.severity) for f in both if f.code in wanted.codes and wanted.reports(f)}
+
+
+def test_the_level_and_the_selection_decide_what_is_reported(tmp_path: Path) -> None:
+    """Without a level: warnings and errors, and everything of a code that is named. With one: from there on."""
+    error, warning, info = Severity.ERROR, Severity.WARNING, Severity.INFO
+    loud = {("MP002", error), ("MP002", warning), ("MP003", error), ("MP003", warning)}
+    assert _reported(LintConfig(tmp_path)) == loud
+    assert _reported(LintConfig(tmp_path, select=("ALL", "MP002"))) == {*loud, ("MP002", info)}
+    assert _reported(LintConfig(tmp_path, select=("MP002",))) == {("MP002", each) for each in Severity}
+    assert _reported(LintConfig(tmp_path, select=("MP002",), level=warning)) == {("MP002", error), ("MP002", warning)}
+    assert _reported(LintConfig(tmp_path, level=error)) == {("MP002", error), ("MP003", error)}
+    assert _reported(LintConfig(tmp_path, level=info, per_file_ignores={"a.py": ("MP002",)})) == {
+        ("MP003", each) for each in Severity
+    }
 
 
 def test_per_file_ignores_follow_gitignore_patterns(tmp_path: Path) -> None:

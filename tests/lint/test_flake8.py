@@ -13,7 +13,8 @@ import yaml
 from mixprec.cli import main
 from mixprec.lint._flake8 import Plugin
 
-IDLE = "x = 1  # mixprec: ignore[MP002] why\n"
+IDLE = "x = 1  # mixprec: ignore[MP02] why\n"
+"""A comment that names no code: a warning."""
 ROOT = Path(__file__).parents[2]
 
 

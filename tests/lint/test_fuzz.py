@@ -13,7 +13,7 @@ import pytest
 from mixprec.lint import CRASHED, all_rules
 from mixprec.lint._config import LintConfig
 from mixprec.lint._lines import Lines
-from mixprec.lint._run import FileResult, Fixing, lint_bytes
+from mixprec.lint._lint_file import FileResult, Fixing, lint_bytes
 
 CONFIG = LintConfig(Path("/nowhere"))
 

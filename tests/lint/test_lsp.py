@@ -79,6 +79,7 @@ def test_a_session_with_an_editor(tmp_path: Path) -> None:
     """Open, see the finding, ask for actions, apply the fix, see it gone, hang up."""
     pytest.importorskip("pygls", reason="the language server is an extra")
     text = "x = 1  # mixprec: ignore[MP002] why\n"
+    (tmp_path / "pyproject.toml").write_text("[tool.mixprec.lint]\nlevel = 'info'\n")
     uri = (tmp_path / "a.py").as_uri()
     command = [sys.executable, "-m", "mixprec", "lint", "--language-server"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:

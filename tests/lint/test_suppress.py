@@ -74,6 +74,7 @@ def test_an_idle_or_broken_comment_is_reported(source: str, words: str, after: s
     line = source.splitlines()[(finding.location.line or 0) - 1]
     assert line[column - 1 : end - 1].startswith("# mixprec")
     assert (finding.fix is None) == (after is None)
+    assert finding.severity is (Severity.WARNING if after is None else Severity.INFO)
     if finding.fix is not None:
         assert splice(source, finding.fix.edits) == after
 

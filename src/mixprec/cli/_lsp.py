@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlparse
 from mixprec._version import __version__
 from mixprec.errors import MissingExtraError, MixprecError
 from mixprec.lint._config import LintConfig, find_config
-from mixprec.lint._run import lint_bytes
+from mixprec.lint._lint_file import lint_bytes
 from mixprec.records import Finding
 from mixprec.report import lsp
 

@@ -20,9 +20,10 @@ from mixprec.cli._options import format_option
 from mixprec.errors import InvalidValueError
 from mixprec.lint._baseline import Baseline, read_baseline
 from mixprec.lint._catalogue import all_rules
-from mixprec.lint._config import LintConfig, expand, find_config
+from mixprec.lint._config import ORDER, LintConfig, expand, find_config
 from mixprec.lint._files import Discovery, discover
-from mixprec.lint._run import FileResult, Fixing, Report, entries, lint_bytes, run
+from mixprec.lint._lint_file import FileResult, Fixing, lint_bytes
+from mixprec.lint._run import Report, entries, run
 from mixprec.records import Finding, Location, Severity
 from mixprec.report import findings_text, github, json, sarif, text
 
@@ -30,7 +31,6 @@ __all__ = ["command"]
 
 STDIN = "-"
 BASELINE = "mixprec-baseline.json"
-ORDER = (Severity.INFO, Severity.WARNING, Severity.ERROR)
 
 
 def _explain(context: click.Context, parameter: click.Parameter, code: str | None) -> None:
@@ -77,9 +77,9 @@ def _serve(context: click.Context, parameter: click.Parameter, wanted: bool) -> 
 @click.option("--write-baseline", is_flag=True, help=f"Write what is found to the baseline ({BASELINE} by default).")
 @click.option("--statistics", is_flag=True, help="Count findings by code instead of listing them.")
 @click.option(
-    "--fail-on",
+    "--level",
     type=click.Choice([severity.value for severity in reversed(ORDER)]),
-    help="The least severity that makes the exit code 1; info by default.",
+    help="The least severity to report; warning by default, and everything of what --select names.",
 )
 @click.option("--explain", metavar="CODE", is_eager=True, expose_value=False, callback=_explain, help="Explain a code.")
 @click.option(
@@ -117,7 +117,7 @@ def command(context: click.Context, /, paths: tuple[str, ...], output: str, **op
         _print_text(report, statistics=options["statistics"])
     else:
         click.echo(_render(report, config, output), nl=output != "github" or bool(report.findings))
-    context.exit(_exit_code(report, config))
+    context.exit(_exit_code(report))
 
 
 def _configure(paths: tuple[str, ...], options: dict[str, Any]) -> LintConfig:
@@ -136,8 +136,8 @@ def _configure(paths: tuple[str, ...], options: dict[str, Any]) -> LintConfig:
     }
     if options["baseline"] is not None:
         changes["baseline"] = os.path.abspath(options["baseline"])
-    if options["fail_on"] is not None:
-        changes["fail_on"] = Severity(options["fail_on"])
+    if options["level"] is not None:
+        changes["level"] = Severity(options["level"])
     expand([*changes["select"], *changes["ignore"]])
     return dataclasses.replace(config, **changes)
 
@@ -171,11 +171,8 @@ def _fixing(options: dict[str, Any]) -> Fixing | None:
     return Fixing(unsafe=options["unsafe_fixes"], write=True) if options["fix"] else None
 
 
-def _exit_code(report: Report, config: LintConfig) -> int:
-    if report.nothing_read:
-        return 2
-    counted = ORDER[ORDER.index(config.fail_on) :]
-    return 1 if any(finding.severity in counted for finding in report.findings) else 0
+def _exit_code(report: Report) -> int:
+    return 2 if report.nothing_read else 1 if report.findings else 0
 
 
 def _print_text(report: Report, *, statistics: bool) -> None:
@@ -204,6 +201,8 @@ def _summary(report: Report) -> Iterator[str]:
     fixed = sum(len(result.applied) for result in report.results)
     if fixed:
         yield f"{fixed} fixed."
+    if report.below:
+        yield f"{report.below} below the level; --level info reports everything."
     if report.silenced:
         yield f"{report.silenced} silenced by comments."
     if report.known:
@@ -253,4 +252,4 @@ def _fixed(report: Report) -> list[Finding]:
 
 
 def _counts(report: Report) -> dict[str, int]:
-    return {"silenced": report.silenced, "known": report.known, "gone": report.gone}
+    return {"below": report.below, "silenced": report.silenced, "known": report.known, "gone": report.gone}

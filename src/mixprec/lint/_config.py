@@ -6,7 +6,7 @@ select = ["ALL"]                        # codes (MP002), beginnings of codes (MP
 ignore = ["MP104"]
 exclude = ["third_party/", "*_pb2.py"]  # in the syntax of .gitignore, relative to this file
 baseline = "mixprec-baseline.json"
-fail-on = "warning"                     # the least severity that makes the exit code 1; default "info"
+level = "info"                          # the least severity that is reported; see LintConfig.level
 respect-gitignore = true
 
 [tool.mixprec.lint.per-file-ignores]
@@ -26,25 +26,47 @@ from typing import Any
 from mixprec.causes import cause_names
 from mixprec.errors import InvalidValueError, UnknownNameError
 from mixprec.lint._gitignore import Patterns
-from mixprec.records import Severity
+from mixprec.records import Finding, Severity
 
-__all__ = ["LintConfig", "expand", "find_config", "parse_config"]
+__all__ = ["ORDER", "LintConfig", "Wanted", "expand", "find_config", "parse_config"]
 
 tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 TABLE = "[tool.mixprec.lint]"
 
 
+ORDER = (Severity.INFO, Severity.WARNING, Severity.ERROR)
+"""Severities from the least to the most."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is looked for in one file, and what of that is reported."""
+
+    codes: frozenset[str]
+    levels: Mapping[str, Severity]
+    """Code to the least severity that is reported."""
+
+    def reports(self, finding: Finding) -> bool:
+        """Whether a finding of a wanted code is severe enough."""
+        least = self.levels.get(finding.code, Severity.WARNING)
+        return ORDER.index(finding.severity) >= ORDER.index(least)
+
+
 @dataclass(frozen=True)
 class LintConfig:
-    """Options of a lint run. Paths and patterns are relative to `root`."""
+    """Options of a lint run. Paths and patterns are relative to `root`.
+
+    `level` is the least severity that is reported. Without one, warnings and errors are, and of the codes that are
+    selected otherwise than by `ALL` everything.
+    """
 
     root: Path
     select: tuple[str, ...] = ("ALL",)
     ignore: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     baseline: str | None = None
-    fail_on: Severity = Severity.INFO
+    level: Severity | None = None
     respect_gitignore: bool = True
     per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -52,6 +74,14 @@ class LintConfig:
     def codes(self) -> frozenset[str]:
         """The codes that are looked for, before what single files ignore."""
         return expand(self.select) - expand(self.ignore)
+
+    def wanted(self, path: str) -> Wanted:
+        """What is wanted of the file `path` (relative to `root`, with `/`)."""
+        codes = self.codes - self.ignored_in(path)
+        if self.level is not None:
+            return Wanted(codes, dict.fromkeys(codes, self.level))
+        named = expand(selector for selector in self.select if not _is_all(selector))
+        return Wanted(codes, dict.fromkeys(named, Severity.INFO))
 
     def ignored_in(self, path: str) -> frozenset[str]:
         """The codes that the file `path` (relative to `root`, with `/`) ignores."""
@@ -74,10 +104,14 @@ def expand(selectors: Iterable[str]) -> frozenset[str]:
     return frozenset(code for selector in selectors for code in _expand_one(selector))
 
 
+def _is_all(selector: str) -> bool:
+    return selector.strip().upper() == "ALL"
+
+
 def _expand_one(selector: str) -> frozenset[str]:
     names = cause_names()
     wanted = selector.strip()
-    if wanted.upper() == "ALL":
+    if _is_all(wanted):
         return frozenset(names)
     codes = frozenset(code for code, name in names.items() if code.startswith(wanted.upper()) or name == wanted.lower())
     if not wanted or not codes:
@@ -170,8 +204,8 @@ def _per_file(name: str, value: object) -> dict[str, tuple[str, ...]]:
 KEYS: dict[str, Callable[[str, object], Any]] = {
     "baseline": _string,
     "exclude": _strings,
-    "fail-on": _severity,
     "ignore": _strings,
+    "level": _severity,
     "per-file-ignores": _per_file,
     "respect-gitignore": _boolean,
     "select": _strings,

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from mixprec._version import __version__
 from mixprec.lint._config import LintConfig, find_config
 from mixprec.lint._engine import UNREADABLE
-from mixprec.lint._run import lint_text
+from mixprec.lint._lint_file import lint_text
 
 __all__ = ["Plugin"]
 

@@ -82,7 +82,8 @@ def _unused(ignore: Ignore, source: str) -> Finding:
     message = ignore.error or f"this comment silences nothing: no finding{named} stands here"
     edit = None if ignore.error else _removal(ignore, source)
     fix = None if edit is None else Fix("Remove the comment.", safe=True, edits=(edit,))
-    return Finding(UNUSED, "unused-ignore", Severity.INFO, message, ignore.comment, fix=fix)
+    severity = Severity.WARNING if ignore.error else Severity.INFO  # a misspelt one does not do what it was written for
+    return Finding(UNUSED, "unused-ignore", severity, message, ignore.comment, fix=fix)
 
 
 def _removal(ignore: Ignore, source: str) -> Edit:
