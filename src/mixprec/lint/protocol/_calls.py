@@ -88,7 +88,7 @@ class Calls(Expressions):
         out = self.expand(node, path)
         if len(out) == 1 and out[0] is path:
             return path.expanded[node]
-        return Opaque(f"?{id(node)}{path.token}", bool(path.loops), unsure=True)
+        return Opaque(f"?{id(node)}{self.place(path)}", bool(path.loops), unsure=True)
 
     def done(self, call: ast.Call, path: Path, value: Value) -> list[Path]:
         """`call` returned `value`."""
@@ -200,7 +200,7 @@ class Calls(Expressions):
 
     def _scaler_step(self, call: ast.Call, scaler: Scaler, path: Path) -> list[Path]:
         if not call.args:
-            return self.done(call, path, Opaque(f"step{id(call)}{path.token}", volatile=True))
+            return self.done(call, path, Opaque(f"step{id(call)}{self.place(path)}", volatile=True))
         optimizer = self.optimizer(self.value(call.args[0], path), call.args[0], path, certain=True)
         args, kwargs = self.arguments(call, path)
         if optimizer is not None:
@@ -211,7 +211,7 @@ class Calls(Expressions):
             else:
                 self.machine.scaler_step(path, scaler, optimizer, call)
         return self.done(
-            call, path, Opaque(f"step{id(call)}{path.token}", volatile=True, scale=self.mark(path, scaler))
+            call, path, Opaque(f"step{id(call)}{self.place(path)}", volatile=True, scale=self.mark(path, scaler))
         )
 
     def _update(self, call: ast.Call, func: ast.Attribute, base: Value, path: Path) -> list[Path] | None:
@@ -247,7 +247,7 @@ class Calls(Expressions):
         if scaler is None:
             return None
         mark = self.mark(path, scaler)
-        key = f"{scaler.key}.scale{mark.version}{path.token}"
+        key = f"{scaler.key}.scale{mark.version}{self.place(path)}"
         return self.done(call, path, Opaque(short(key), volatile=True, scale=mark, number=True))
 
     def _is_enabled(self, call: ast.Call, func: ast.Attribute, base: Value, path: Path) -> list[Path] | None:
@@ -312,7 +312,7 @@ class Calls(Expressions):
         elif attr in _NORMS and not undone:
             self.machine.clip(path, None, call, "clamped" if "clamp" in attr else "measured")
         keeps = attr in ("abs", "data", "detach", "float", "flatten", "view", "reshape", "clone")
-        return self.done(call, path, Opaque(f"grad{id(call)}{path.token}", True, gradient=keeps))
+        return self.done(call, path, Opaque(f"grad{id(call)}{self.place(path)}", True, gradient=keeps))
 
     def _on_items(self, call: ast.Call, func: ast.Attribute, base: Table | Items, path: Path) -> list[Path] | None:
         if isinstance(base, Table) and func.attr == "values":
@@ -364,7 +364,7 @@ class Calls(Expressions):
 
     def _construct(self, call: ast.Call, cls: Class, path: Path) -> list[Path]:
         args, kwargs = self.arguments(call, path)
-        key = f"new{call.lineno}.{call.col_offset}{path.token}:{len(self.machine.where)}"
+        key = f"new{call.lineno}.{call.col_offset}{self.place(path)}"
         if any(_optimizer_base(base) for one in self.bases(cls) for base in one.node.bases):
             return self.done(call, path, self._new_optimizer(call, cls.node.name, args, path))
         instance = Instance(key, cls, made=True)
@@ -381,13 +381,10 @@ class Calls(Expressions):
         given = call.args[0] if call.args else None
         if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr == "parameters":
             params = self.value(given.func.value, path).key
-        key = f"opt{call.lineno}.{call.col_offset}{path.token}:{self._depth()}"
+        key = f"opt{call.lineno}.{call.col_offset}{self.place(path)}"
         made = Optimizer(key, kind, params, call, path.loops)
         self.machine.create(path, made)
         return made
-
-    def _depth(self) -> str:
-        return str(hash(self.machine.where) % 10_007)
 
     def _library(self, call: ast.Call, name: str, path: Path) -> list[Path]:
         tail = name.rpartition(".")[2]
@@ -425,7 +422,7 @@ class Calls(Expressions):
         if self._makes_optimizer(call, name, tail):
             return self._new_optimizer(call, tail, args, path)
         if name in _MADE_OF_NUMBERS:
-            return Opaque(f"{tail}{id(call)}{path.token}", bool(path.loops), cut=f"{name}(...)")
+            return Opaque(f"{tail}{id(call)}{self.place(path)}", bool(path.loops), cut=f"{name}(...)")
         if name in ("list", "tuple", "reversed", "sorted", "iter") and len(args) == 1 and isinstance(args[0], Items):
             return args[0]
         if name in ("float", "int") and len(args) == 1:
@@ -444,7 +441,7 @@ class Calls(Expressions):
         given = next((k.value for k in call.keywords if k.arg == "enabled"), None)
         enabled: Formula = TRUE if given is None else self.condition(given, path)
         function = self.file(path).function(call)
-        key = f"scaler{call.lineno}.{call.col_offset}{path.token}:{self._depth()}"
+        key = f"scaler{call.lineno}.{call.col_offset}{self.place(path)}"
         made = Scaler(key, enabled, call, path.loops, function)
         self.machine.create_scaler(path, made)
         return made
@@ -491,7 +488,7 @@ class Calls(Expressions):
         scaled_limit = any(isinstance(a, Opaque) and a.scale is not None for a in (*args, *kwargs.values()))
         if not scaled_limit and "scale" not in self.text(call, path).lower():
             self.machine.clip(path, params, call, "clipped")
-        return self.done(call, path, Opaque(f"norm{id(call)}{path.token}", volatile=True))
+        return self.done(call, path, Opaque(f"norm{id(call)}{self.place(path)}", volatile=True))
 
     # --- calls that lead out of sight
 
@@ -503,7 +500,7 @@ class Calls(Expressions):
             if isinstance(value, Opaque) and value.mark is not None and _LOGS.search(name):
                 self.machine.shown(path, value.mark, node)
         self._escapes(call, func, name, every, path)
-        key = f"{self.text(call.func, path)}({','.join(value.key for value in every)}){path.token}"
+        key = f"{self.text(call.func, path)}({','.join(value.key for value in every)}){self.place(path)}"
         result = combined(key, every, bool(path.loops))
         marked = result.mark is not None or result.unsure
         return self.done(

@@ -141,6 +141,11 @@ class Expressions:
         """The facts of the file whose code runs on `path`."""
         return self.file(path).memo(facts)
 
+    def place(self, path: Path) -> str:
+        """Which call and iteration runs: what is made there is another thing each time."""
+        where = self.machine.where
+        return f"{path.token}^{hash(where) % 100_003}" if where else path.token
+
     def text(self, node: ast.AST, path: Path) -> str:
         """The source of `node` on one line."""
         if node not in self._texts:
@@ -153,7 +158,7 @@ class Expressions:
         if known is not None:
             return known
         evaluate = self._table.get(type(node))
-        return Opaque(f"?{id(node)}{path.token}", bool(path.loops)) if evaluate is None else evaluate(node, path)
+        return Opaque(f"?{id(node)}{self.place(path)}", bool(path.loops)) if evaluate is None else evaluate(node, path)
 
     def opaque(self, value: Value) -> Opaque:
         """`value` seen as something whose taints count."""
@@ -171,7 +176,7 @@ class Expressions:
     def _counted(self, value: Value, name: str, path: Path) -> Value:
         """A number that is counted up is another one in each iteration."""
         counted = isinstance(value, Const) and path.loops and name in self.facts(path).counters
-        return Opaque(f"{name}{path.token}", volatile=True) if counted and is_number(value) else value
+        return Opaque(f"{name}{self.place(path)}", volatile=True) if counted and is_number(value) else value
 
     def global_value(self, frame: int, name: str) -> Value:
         """What `name` is at module level, where the module itself has not been walked."""
@@ -260,7 +265,7 @@ class Expressions:
 
     def _attribute_of(self, base: Opaque, attr: str, path: Path) -> Opaque:
         moving = path.loops and (attr in self.facts(path).counters or attr in _COUNTERS)
-        key = short(f"{base.key}.{attr}{path.token if moving else ''}")
+        key = short(f"{base.key}.{attr}{self.place(path) if moving else ''}")
         if attr in _SAME:
             return replace(base, key=key, cut="data" if attr == "data" and base.mark is None else base.cut)
         volatile = base.volatile or bool(moving)
@@ -282,7 +287,7 @@ class Expressions:
             path.heap[(instance.key, attr)] = value
             return value
         moving = path.loops and (attr in self.facts(path).counters or attr in _COUNTERS)
-        return Opaque(f"{instance.key}.{attr}{path.token if moving else ''}", volatile=bool(moving))
+        return Opaque(f"{instance.key}.{attr}{self.place(path) if moving else ''}", volatile=bool(moving))
 
     def bases(self, cls: Class) -> list[Class]:
         """`cls` and its bases as far as they are in the project, in order of lookup."""
@@ -388,9 +393,9 @@ class Expressions:
 
     def _items(self, node: ast.Tuple | ast.List, path: Path) -> Value:
         if any(isinstance(item, ast.Starred) for item in node.elts) or len(node.elts) > 12:
-            return Opaque(f"?{id(node)}{path.token}")
+            return Opaque(f"?{id(node)}{self.place(path)}")
         if isinstance(node, ast.List) and (not node.elts or self._grows(node, path)):
-            return Opaque(f"?{id(node)}{path.token}")
+            return Opaque(f"?{id(node)}{self.place(path)}")
         return Items(tuple(self.value(item, path) for item in node.elts))
 
     def _grows(self, node: ast.expr, path: Path) -> bool:
@@ -403,9 +408,11 @@ class Expressions:
         items: list[tuple[Any, Value]] = []
         for key, value in zip(node.keys, node.values, strict=True):
             if not isinstance(key, ast.Constant) or len(items) > 12:
-                return Opaque(f"?{id(node)}{path.token}")
+                return Opaque(f"?{id(node)}{self.place(path)}")
             items.append((key.value, self.value(value, path)))
-        return Table(tuple(items)) if items and not self._grows(node, path) else Opaque(f"?{id(node)}{path.token}")
+        return (
+            Table(tuple(items)) if items and not self._grows(node, path) else Opaque(f"?{id(node)}{self.place(path)}")
+        )
 
     def _subscript(self, node: ast.Subscript, path: Path) -> Value:
         base, index = self.value(node.value, path), self.value(node.slice, path)
@@ -423,7 +430,7 @@ class Expressions:
         truth = decide(self.condition(node.test, path), path.literals)
         if truth is not None:
             return self.value(node.body if truth else node.orelse, path)
-        return combined(f"?{id(node)}{path.token}", (self.value(node.body, path), self.value(node.orelse, path)))
+        return combined(f"?{id(node)}{self.place(path)}", (self.value(node.body, path), self.value(node.orelse, path)))
 
     def _text_of(self, node: ast.JoinedStr, path: Path) -> Value:
         for part in node.values:
@@ -440,7 +447,7 @@ class Expressions:
         for generator in node.generators:
             self.bind(generator.target, self.element(self.value(generator.iter, path), 0, generator.iter, path), path)
         result = self.value(node.value if isinstance(node, ast.DictComp) else node.elt, path)
-        return combined(f"each{id(node)}({result.key}){path.token}", (result,), bool(path.loops))
+        return combined(f"each{id(node)}({result.key}){self.place(path)}", (result,), bool(path.loops))
 
     def element(self, iterable: Value, index: int, node: ast.expr, path: Path) -> Value:
         """Item `index` of `iterable`, as far as it is known."""

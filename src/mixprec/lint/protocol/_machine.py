@@ -235,24 +235,29 @@ class Machine:
 
     def clip(self, path: Path, params: str | None, call: ast.AST, how: str) -> None:
         """Gradients are clipped, or their norm is read, where they stand."""
-        gradients = self._clipped(path, params, how)
+        keys = self._clipped(path, params, how)
+        gradients = [path.gradients[key] for key in keys]
         scaled = [self._scaled(path, one) for one in gradients]
         unsure = any(one.unknown and not parts for one, parts in zip(gradients, scaled, strict=True))
         faults: list[Fault] = []
-        if scaled and all(scaled) and not unsure:
+        if scaled and all(scaled) and not unsure and not self._any_unscaled(path, keys):
             parts = [part for several in scaled for part in several]
             faults.append(Fault("clip-scaled", call, (("how", how),), enabled=self._condition(path, parts)))
         self._sign(path, call, faults)
 
-    def _clipped(self, path: Path, params: str | None, how: str) -> list[Gradients]:
-        """The gradients that are clipped: those of the optimizer that owns the parameters, else all that wait."""
+    def _clipped(self, path: Path, params: str | None, how: str) -> list[str]:
+        """Whose gradients are clipped: those of the optimizer that owns the parameters, else all that wait."""
         if not path.optimizers:
-            return [path.gradients[EVERY]]
-        owners = {k: o for k, o in path.optimizers.items() if params is None or o.params is None or o.params == params}
-        chosen = [path.gradients[key] for key in owners or path.optimizers]
+            return [EVERY]
+        owners = [k for k, o in path.optimizers.items() if params is None or o.params is None or o.params == params]
+        chosen = owners or list(path.optimizers)
         if len(chosen) > 1 and how == "clipped":
-            return [one for one in chosen if one.fresh or one.unknown]
+            return [key for key in chosen if path.gradients[key].fresh or path.gradients[key].unknown]
         return chosen
+
+    def _any_unscaled(self, path: Path, keys: list[str]) -> bool:
+        stages = [protocol.stage(key) for protocol in path.scalers.values() for key in keys]
+        return any(stage is not None and stage.name == "unscaled" for stage in stages)
 
     # --- step
 

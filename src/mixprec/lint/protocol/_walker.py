@@ -43,6 +43,10 @@ __all__ = ["Overrun", "Walker"]
 
 K = TypeVar("K")
 
+_OUT_OF_GRAPH = frozenset(
+    {"FloatTensor", "as_tensor", "data", "detach", "from_numpy", "item", "numpy", "tensor", "tolist"}
+)
+
 MOST_PATHS = 96
 MOST_STEPS = 12_000
 DEEPEST = 10
@@ -243,7 +247,7 @@ class Walker(Calls):
             value = self.value(node, path)
             path.expanded = {}
             return [(path, value)]
-        key = f"{self.text(node, path)}({','.join(ref.key for ref in refs)}){path.token}"
+        key = f"{self.text(node, path)}({','.join(ref.key for ref in refs)}){self.place(path)}"
         value = combined(key, [r for r in refs if not (isinstance(r, Opaque) and r.outside)], bool(path.loops))
         return [(path, replace(value, outside=False, region=value.region or self.recorded_region(path)))]
 
@@ -358,7 +362,7 @@ class Walker(Calls):
                     continue
                 tainted = isinstance(old, Opaque) and (old.mark is not None or old.unsure)
                 region = old.region if isinstance(old, Opaque) else None
-                key = f"{name}.{getattr(node, 'lineno', 0)}{path.token}"
+                key = f"{name}.{getattr(node, 'lineno', 0)}{self.place(path)}"
                 path.env[place] = Opaque(
                     key, bool(path.loops), unsure=tainted, region=region or self.recorded_region(path)
                 )
@@ -409,18 +413,18 @@ class Walker(Calls):
         name = last_name(source.func) if isinstance(source, ast.Call) else ""
         args = source.args if isinstance(source, ast.Call) else []
         if name == "enumerate" and args:
-            number = Opaque(f"n{id(source)}{path.token}", volatile=True)
+            number = Opaque(f"n{id(source)}{self.place(path)}", volatile=True)
             inner = target.elts[1] if isinstance(target, ast.Tuple) and len(target.elts) > 1 else target
             return Items((number, self._drawn(args[0], inner, self.quiet(args[0], path), index, path)))
         if name == "zip" and isinstance(target, ast.Tuple) and len(target.elts) == len(args):
             pairs = zip(args, target.elts, strict=True)
             return Items(tuple(self._drawn(a, t, self.quiet(a, path), index, path) for a, t in pairs))
         if name == "range":
-            return Opaque(f"n{id(source)}{path.token}", volatile=True)
+            return Opaque(f"n{id(source)}{self.place(path)}", volatile=True)
         if isinstance(iterable, (Items, Table)):
             return self.element(iterable, index, source, path)
         mine = self.facts(path).is_optimizer(last_name(target))
-        return combined(f"{iterable.key}[#{index}]{'' if mine else path.token}", (iterable,), not mine)
+        return combined(f"{iterable.key}[#{index}]{'' if mine else self.place(path)}", (iterable,), not mine)
 
     def _while(self, node: ast.While, paths: list[Path]) -> list[Path]:
         if not self.facts(paths[0]).is_hot(node):
@@ -452,7 +456,7 @@ class Walker(Calls):
         changed = self._assigned(node)
         for (frame, name), value in path.env.items():
             if name in changed and is_number(value):
-                path.env[(frame, name)] = Opaque(f"{name}{path.token}", volatile=True)
+                path.env[(frame, name)] = Opaque(f"{name}{self.place(path)}", volatile=True)
 
     @staticmethod
     def _age(store: dict[K, Value]) -> None:
@@ -524,12 +528,12 @@ class Walker(Calls):
         self.walks[node] += 1
         out_of_reach = node in self.stack or len(self.stack) >= DEEPEST or self.walks[node] > MOST_WALKS
         if out_of_reach or node in function.view.memo(facts).generators:
-            path.result = Opaque(f"?{id(call)}{path.token}", bool(path.loops), unsure=True)
+            path.result = Opaque(f"?{id(call)}{self.place(path)}", bool(path.loops), unsure=True)
             return [path]
         known = function.view.memo(facts)
         self.entered.add(node)
         if isinstance(node, _DEFS) and not known.is_hot(node):
-            key = f"{function.key}({','.join(a.key for a in (*args, *kwargs.values()))}){path.token}"
+            key = f"{function.key}({','.join(a.key for a in (*args, *kwargs.values()))}){self.place(path)}"
             plain = combined(key, [*args, *kwargs.values()], bool(path.loops))
             path.result = replace(plain, outside=False, region=plain.region or self.recorded_region(path))
             return [path]
@@ -683,10 +687,13 @@ def _references(node: ast.AST) -> Iterable[ast.expr]:
             yield from _references(inside)
 
 
-def _cuts(node: ast.expr) -> bool:
-    """Whether the outermost call takes its value out of the graph."""
-    name = last_name(node) if isinstance(node, ast.Call) else ""
-    return name in ("detach", "item", "numpy", "tolist", "tensor", "as_tensor", "from_numpy", "FloatTensor")
+def _cuts(node: ast.AST) -> bool:
+    """Whether a chain of calls takes its value out of the graph: `loss.detach().mean()`."""
+    while isinstance(node, (ast.Call, ast.Attribute)):
+        if isinstance(node, ast.Attribute) and node.attr in _OUT_OF_GRAPH:
+            return True
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return False
 
 
 def _assigned_names(node: ast.AST) -> Iterable[str]:

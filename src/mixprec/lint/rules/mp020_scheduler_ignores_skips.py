@@ -39,19 +39,20 @@ for x, y in loader:
     good = """\
 import torch
 
+import mixprec
+
 model = torch.nn.Linear(8, 1).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=100)
-scaler = torch.amp.GradScaler("cuda")
+scaler = mixprec.GradScaler("cuda")
 for x, y in loader:
     optimizer.zero_grad()
     with torch.autocast("cuda", dtype=torch.float16):
         loss = torch.nn.functional.mse_loss(model(x), y)
     scaler.scale(loss).backward()
     scaler.step(optimizer)
-    before = scaler.get_scale()
     scaler.update()
-    if scaler.get_scale() >= before:
+    if scaler.report(optimizer).applied:
         scheduler.step()
 """
     fix_safety = FixSafety.PROMPT

@@ -31,14 +31,19 @@ import torch
 model = torch.nn.Linear(8, 1).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 scaler = torch.amp.GradScaler("cuda")
+
+
+def penalty(loss):
+    grads = torch.autograd.grad(scaler.scale(loss), model.parameters(), create_graph=True)
+    return sum(grad.pow(2).sum() for grad in grads).sqrt()
+
+
 for x, y in loader:
     optimizer.zero_grad()
     with torch.autocast("cuda", dtype=torch.float16):
         loss = torch.nn.functional.mse_loss(model(x), y)
-    grads = torch.autograd.grad(scaler.scale(loss), model.parameters(), create_graph=True)
-    with torch.autocast("cuda", dtype=torch.float16):
-        loss = loss + sum(grad.pow(2).sum() for grad in grads).sqrt()
-    scaler.scale(loss).backward()
+    penalised = loss + penalty(loss)
+    scaler.scale(penalised).backward()
     scaler.step(optimizer)
     scaler.update()
 """
@@ -48,15 +53,20 @@ import torch
 model = torch.nn.Linear(8, 1).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 scaler = torch.amp.GradScaler("cuda")
+
+
+def penalty(loss):
+    scaled = torch.autograd.grad(scaler.scale(loss), model.parameters(), create_graph=True)
+    grads = [grad / scaler.get_scale() for grad in scaled]
+    return sum(grad.pow(2).sum() for grad in grads).sqrt()
+
+
 for x, y in loader:
     optimizer.zero_grad()
     with torch.autocast("cuda", dtype=torch.float16):
         loss = torch.nn.functional.mse_loss(model(x), y)
-    scaled = torch.autograd.grad(scaler.scale(loss), model.parameters(), create_graph=True)
-    grads = [grad / scaler.get_scale() for grad in scaled]
-    with torch.autocast("cuda", dtype=torch.float16):
-        loss = loss + sum(grad.pow(2).sum() for grad in grads).sqrt()
-    scaler.scale(loss).backward()
+    penalised = loss + penalty(loss)
+    scaler.scale(penalised).backward()
     scaler.step(optimizer)
     scaler.update()
 """

@@ -25,7 +25,7 @@ import torch
 model = torch.nn.Linear(8, 1).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 scaler = torch.amp.GradScaler("cuda")
-for x, y in loader:
+for step, (x, y) in enumerate(loader):
     optimizer.zero_grad()
     with torch.autocast("cuda", dtype=torch.float16):
         loss = torch.nn.functional.mse_loss(model(x), y)
@@ -33,7 +33,8 @@ for x, y in loader:
     loss.backward()
     scaler.step(optimizer)
     scaler.update()
-    print(f"loss {loss.item():.4f}")
+    if step % 10 == 0:
+        print(f"loss {loss.item():.4f}")
 """
     good = """\
 import torch
@@ -41,14 +42,15 @@ import torch
 model = torch.nn.Linear(8, 1).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 scaler = torch.amp.GradScaler("cuda")
-for x, y in loader:
+for step, (x, y) in enumerate(loader):
     optimizer.zero_grad()
     with torch.autocast("cuda", dtype=torch.float16):
         loss = torch.nn.functional.mse_loss(model(x), y)
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
-    print(f"loss {loss.item():.4f}")
+    if step % 10 == 0:
+        print(f"loss {loss.item():.4f}")
 """
     fix_safety = FixSafety.PROMPT
     sources = ("https://github.com/pytorch/pytorch/blob/main/torch/amp/grad_scaler.py",)

@@ -29,7 +29,7 @@ for x, y in loader:
     optimizer.zero_grad()
     with torch.autocast("cuda", dtype=torch.float16):
         loss = torch.nn.functional.mse_loss(model(x), y)
-    loss = torch.tensor(loss.item(), requires_grad=True)
+    loss = loss.detach().requires_grad_()
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
