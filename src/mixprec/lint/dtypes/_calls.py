@@ -199,9 +199,11 @@ class Calls(Library):
         """Call a module: its forward, or the op of its layer."""
         if isinstance(module, Wrapped):
             self.note(f"{module.kind}.call", node, (module, *args), frame, keywords)
-            if isinstance(module.inner, (Instance, Wrapped)):
-                return self.call_module(module.inner, args, keywords, node, frame)
-            return UNKNOWN
+            before, region = self.state.products, self.state.region
+            value = self.apply(module.inner, args, keywords, node, frame)
+            if module.kind == "compile" and region.enabled and self.state.products > before:
+                self.note("compile.islands", node, (module,), frame)
+            return value
         forward = self._forward(module)
         if forward is not None:
             return self.walk(forward, args, keywords, node)

@@ -47,26 +47,11 @@ __all__ = ["CHANGES", "Library"]
 
 _NAMESPACES = ("torch.nn.functional.", "torch.functional.", "torch.special.", "torch.Tensor.", "torch.")
 _MATRICES = ("torch.linalg.", "torch.fft.")
-_LINALG = frozenset(
-    [
-        "cholesky",
-        "cholesky_inverse",
-        "cholesky_solve",
-        "det",
-        "eig",
-        "inverse",
-        "logdet",
-        "lstsq",
-        "lu",
-        "pinverse",
-        "qr",
-        "slogdet",
-        "solve",
-        "svd",
-        "symeig",
-        "triangular_solve",
-    ]
-)
+_LINALG = """
+    cholesky cholesky_inverse cholesky_solve det eig inverse logdet lstsq lu nanquantile pinverse qr slogdet solve stft
+    svd symeig triangular_solve
+"""
+_MATRIX_OPS = frozenset(_LINALG.split())
 CHANGES = re.compile(
     r"adapt|amp|apply|cast|conver|float|fp16|bf16|freeze|half|init|inject|kbit|keep|lora|parallel|patch|peft|precision|"
     r"prepare|quant|replace|shard|upcast|wrap|deepspeed|dtype"
@@ -143,7 +128,7 @@ class Library(Methods):
     def _function(self, name: str, args: Arguments, keywords: Keywords, node: ast.AST, frame: Frame) -> Value:
         """Ops, pretrained models, and functions of which nothing is known."""
         last = name.rpartition(".")[2]
-        if name.startswith(_MATRICES) or (name.startswith("torch.") and last in _LINALG):
+        if name.startswith(_MATRICES) or (name.startswith("torch.") and last in _MATRIX_OPS):
             return self.op(Call(name.removeprefix("torch."), node, self.state.region, args, keywords), frame)
         namespace = next((prefix for prefix in _NAMESPACES if name.startswith(prefix)), None)
         if namespace is not None and name.removeprefix(namespace) in OPS:

@@ -1,0 +1,69 @@
+"""`where` hides a NaN in the forward pass, and the backward pass multiplies it by 0 and keeps it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mixprec.lint._rule import FixSafety, Rule
+from mixprec.lint._view import FileView
+from mixprec.records import Finding, Severity
+
+STEEP = ("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "acos", "asin", "atanh")
+
+
+class WhereGradientTrap(Rule):
+    """`torch.where(x > 0, torch.log(x), 0)`."""
+
+    code = "MP046"
+    name = "where-gradient-trap"
+    severity = Severity.WARNING
+    title = "torch.where guards a logarithm or root of the very value that it tests."
+    why = "Both branches are differentiated: 0 times the infinite slope of the branch that is not taken is NaN."
+    bad = """\
+import torch
+
+
+def loss(model, x):
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        p = model(x)
+    value = torch.where(p > 0, torch.log(p), torch.zeros_like(p)).mean()
+    value.backward()
+"""
+    good = """\
+import torch
+
+
+def loss(model, x):
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        p = model(x)
+    safe = torch.where(p > 0, p, torch.ones_like(p))
+    value = torch.log(safe).mean()
+    value.backward()
+"""
+    fix_safety = FixSafety.NONE
+    sources = ("https://github.com/pytorch/pytorch/issues/68425",)
+
+    def check(self, view: FileView) -> Iterator[Finding]:
+        """One finding per where, in a file that runs backward."""
+        if "backward" not in view.source:
+            return
+        for call in view.calls("torch.where"):
+            if len(call.args) != 3 or not isinstance(call.args[0], ast.Compare):
+                continue
+            tested = {ast.unparse(side) for side in (call.args[0].left, *call.args[0].comparators)}
+            for branch in call.args[1:]:
+                steep = _steep(branch)
+                if steep is not None and steep in tested:
+                    message = f"The gradient of {steep} is NaN wherever the other branch is taken."
+                    advice = f"Replace {steep} by a harmless value first (where), then apply the function."
+                    yield self.finding(view, call, message, fix=self.fix(advice))
+
+
+def _steep(node: ast.expr) -> str | None:
+    """What a branch takes the logarithm or root of."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in STEEP:
+        return None
+    if isinstance(node.func.value, ast.Name) and node.func.value.id == "torch":
+        return ast.unparse(node.args[0]) if node.args else None
+    return ast.unparse(node.func.value)

@@ -1,0 +1,89 @@
+"""A default dtype of 16 bits, or a checkpoint's own dtype, makes parameters that training needs in float32."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mixprec.lint._rule import FixSafety, Rule
+from mixprec.lint._view import FileView
+from mixprec.lint.dtypes import LOW
+from mixprec.records import Finding, Severity
+
+SETTERS = ("torch.set_default_dtype", "torch.set_default_tensor_type")
+TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer", "DPOTrainer", "GRPOTrainer")
+
+
+class DtypeSetGlobally(Rule):
+    """`torch.set_default_dtype(torch.bfloat16)` or `from_pretrained(..., torch_dtype="auto")` in a training script."""
+
+    code = "MP098"
+    name = "dtype-set-globally"
+    severity = Severity.WARNING
+    title = "A training script makes its parameters in 16 bits by a global setting."
+    why = (
+        "The parameters that the optimizer updates have 16 bits then, and small updates round away. Autocast gives the "
+        "speed of 16 bits with float32 parameters."
+    )
+    bad = """\
+import torch
+
+torch.set_default_dtype(torch.bfloat16)
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.AdamW(model.parameters())
+"""
+    good = """\
+import torch
+
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.AdamW(model.parameters())
+"""
+    fix_safety = FixSafety.NONE
+    sources = (
+        "https://docs.pytorch.org/docs/stable/generated/torch.set_default_dtype.html",
+        "https://huggingface.co/docs/transformers/main/en/models#model-data-type",
+    )
+    words = ("set_default_dtype", "set_default_tensor_type", "torch_dtype")
+
+    def check(self, view: FileView) -> Iterator[Finding]:
+        """One finding per setting, in a file that trains."""
+        if not _trains(view):
+            return
+        for call in view.calls(*SETTERS):
+            dtype = view.dtype(call.args[0]) if call.args else None
+            if dtype in LOW and not _is_set_back(view, call):
+                message = f"Every parameter made from here on is {dtype}."
+                yield self.finding(view, call, message, fix=self.fix("Remove it, and use torch.autocast."))
+        yield from self._pretrained(view)
+
+    def _pretrained(self, view: FileView) -> Iterator[Finding]:
+        """Models loaded in the dtype of their file, for a Trainer that is told to use AMP."""
+        if not any(_asks_for_amp(call, view) for call in view.nodes(ast.Call)):
+            return
+        for call in view.nodes(ast.Call):
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "from_pretrained":
+                asked = view.argument(call, None, "torch_dtype") or view.argument(call, None, "dtype")
+                if asked is not None and view.constant(asked) == "auto":
+                    message = "The weights keep the dtype of their file, which may have 16 bits, and AMP trains them."
+                    yield self.finding(view, asked, message, fix=self.fix("Load with torch_dtype=torch.float32."))
+
+
+def _trains(view: FileView) -> bool:
+    """Whether the file makes an optimizer or a Trainer."""
+    names = [view.dotted(call.func) or "" for call in view.nodes(ast.Call)]
+    return any(
+        (name.startswith("torch.optim.") and "lr_scheduler" not in name) or name.rpartition(".")[2] in TRAINERS
+        for name in names
+    )
+
+
+def _is_set_back(view: FileView, call: ast.Call) -> bool:
+    """Whether another call sets the default again: then it holds only in between."""
+    return sum(1 for _ in view.calls(*SETTERS)) > 1
+
+
+def _asks_for_amp(call: ast.Call, view: FileView) -> bool:
+    name = view.dotted(call.func) or ""
+    if not name.endswith(("TrainingArguments", "SFTConfig", "DPOConfig", "GRPOConfig")):
+        return False
+    return any(view.constant(view.argument(call, None, flag)) is True for flag in ("fp16", "bf16"))

@@ -1,0 +1,54 @@
+"""Tracing records autocast's casts, and the cache hands it tensors that it cannot record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mixprec.lint._rule import FixSafety, Rule
+from mixprec.lint._view import FileView
+from mixprec.lint.dtypes import Hit, Known, Trace, held
+from mixprec.records import Finding, Severity
+
+
+class ExportInsideAutocast(Rule):
+    """`torch.jit.trace(model, x)` inside `with torch.autocast(...)`."""
+
+    code = "MP171"
+    name = "export-inside-autocast"
+    severity = Severity.ERROR
+    title = "A model is traced inside an autocast region whose cache is on."
+    why = 'torch.jit.trace raises "Cannot insert a Tensor that requires grad as a constant": it meets cached casts.'
+    bad = """\
+import torch
+
+model = torch.nn.Linear(8, 8)
+with torch.autocast("cuda", dtype=torch.float16):
+    traced = torch.jit.trace(model, torch.ones(1, 8))
+"""
+    good = """\
+import torch
+
+model = torch.nn.Linear(8, 8)
+with torch.autocast("cuda", dtype=torch.float16, cache_enabled=False):
+    traced = torch.jit.trace(model, torch.ones(1, 8))
+"""
+    fix_safety = FixSafety.NONE
+    sources = (
+        "https://github.com/pytorch/pytorch/pull/63552",
+        "https://github.com/pytorch/pytorch/issues/50231",
+    )
+    words = ("jit.trace", "import trace")
+
+    def check(self, view: FileView) -> Iterator[Finding]:
+        """One finding per call."""
+        for hit in held(view, _traced):
+            advice = "Pass cache_enabled=False to this autocast, or trace outside it."
+            yield self.finding(view, hit.node, hit.message, fix=self.fix(advice))
+
+
+def _traced(trace: Trace) -> Iterator[Hit]:
+    for event in trace.of("call"):
+        known, region = event.args[0], event.region
+        traces = isinstance(known, Known) and known.name == "torch.jit.trace"
+        if traces and region.enabled and region.cache is not False:
+            yield Hit(event.node, f"Tracing raises in the autocast region of line {region.line}: its cache is on.")
