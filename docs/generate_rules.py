@@ -31,6 +31,7 @@ SAFETY = {
 class Section:
     """What one rule contributes to the page of its code."""
 
+    name: str
     severity: str
     title: str
     why: str
@@ -45,19 +46,23 @@ def sections() -> dict[str, list[Section]]:
     """Code to the sections of its page, by code."""
     found: dict[str, list[Section]] = {}
     for rule in all_rules():
-        words = (rule.severity.value, rule.title, rule.why, rule.bad, rule.good, "python")
+        words = (rule.name, rule.severity.value, rule.title, rule.why, rule.bad, rule.good, "python")
         found.setdefault(rule.code, []).append(Section(*words, rule.fix_safety, rule.sources))
     for config in config_rules():
         language = "json" if config.example.endswith(".json") else "yaml"
-        texts = (config.severity.value, config.title, config.why, config.bad, config.good, language)
+        texts = (config.name, config.severity.value, config.title, config.why, config.bad, config.good, language)
         found.setdefault(config.code, []).append(Section(*texts, FixSafety.NONE, config.sources))
     return dict(sorted(found.items()))
 
 
 def page(cause: Cause, parts: list[Section]) -> str:
     """The page of one code."""
-    headings = ["What it finds"] if len(parts) == 1 else [f"What it finds, {n} of {len(parts)}" for n in range(1, 99)]
-    middle = [line for part, heading in zip(parts, headings, strict=False) for line in _part(part, heading)]
+    headings = (
+        ["What it finds"]
+        if len(parts) == 1
+        else [f"{part.name}, {n} of {len(parts)}" for n, part in enumerate(parts, start=1)]
+    )
+    middle = [line for part, heading in zip(parts, headings, strict=True) for line in _part(part, heading)]
     lines = [f"# {cause.code} {cause.name}", "", *_head(cause), *middle, *_foot(cause, parts)]
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -101,10 +106,9 @@ def table() -> str:
     rows = ["| code | name | what it finds | severity | fix |", "| --- | --- | --- | --- | --- |"]
     for code, parts in sections().items():
         for part in parts:
-            cause = find_cause(code)
             fix = "" if part.safety is FixSafety.NONE else part.safety.value
             rows.append(
-                f"| [{code}](rules/{code}.md) | {cause.name} | {_sentence(part.title)} | {part.severity} | {fix} |"
+                f"| [{code}](rules/{code}.md) | {part.name} | {_sentence(part.title)} | {part.severity} | {fix} |"
             )
     for code, severity in OWN_CODES.items():
         cause = find_cause(code)

@@ -8,6 +8,7 @@ import pytest
 
 from mixprec.causes import all_causes, cause_names
 from mixprec.errors import InvalidValueError, UnknownNameError
+from mixprec.lint import Rule, all_rules
 from mixprec.lint._config import KEYS, LintConfig, expand, find_config, parse_config
 from mixprec.records import Finding, Severity
 
@@ -97,6 +98,12 @@ def test_selectors_name_codes() -> None:
     assert expand(["ALL"]) == expand(["all"]) == expand(["MP"]) == {cause.code for cause in all_causes()}
     assert expand(["MP00"]) == {f"MP00{digit}" for digit in range(1, 10)}
     assert expand([]) == frozenset()
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.name)
+def test_every_rule_can_be_named(rule: type[Rule]) -> None:
+    """A rule's own name selects its code, also where several rules share one."""
+    assert expand([rule.name]) == {rule.code}
 
 
 @pytest.mark.parametrize("selector", ["", " ", "clip", "X"])

@@ -104,7 +104,8 @@ def test_the_silencing_example_is_read_as_it_says() -> None:
 
 @pytest.mark.parametrize("rule", [*all_rules(), *config_rules()], ids=lambda rule: f"{rule.code}-{rule.__name__}")
 def test_a_rule_speaks_of_its_cause(rule: type[Rule] | type[ConfigRule]) -> None:
-    """A rule has the code and name of a cause, and the catalogue says that a linter sees it."""
+    """A rule has the code of a cause and its name, unless it shares the code; the catalogue says that lint sees it."""
     cause = find_cause(rule.code)
-    assert cause.name == rule.name
+    sharing = [other for other in all_rules() if other.code == rule.code]
+    assert cause.name == rule.name or len(sharing) > 1
     assert Where.LINT in cause.where

@@ -114,9 +114,19 @@ def _expand_one(selector: str) -> frozenset[str]:
     if _is_all(wanted):
         return frozenset(names)
     codes = frozenset(code for code, name in names.items() if code.startswith(wanted.upper()) or name == wanted.lower())
-    if not wanted or not codes:
-        raise UnknownNameError("rule", selector, [*names, *names.values()], "`mixprec explain` lists the codes.")
-    return codes
+    if wanted and codes:
+        return codes
+    rules = _rule_names()
+    if wanted.lower() in rules:
+        return frozenset({rules[wanted.lower()]})
+    raise UnknownNameError("rule", selector, {*names, *names.values(), *rules}, "`mixprec explain` lists the codes.")
+
+
+def _rule_names() -> dict[str, str]:
+    """Name to code of the rules; where several rules share a code, each has a name of its own."""
+    from mixprec.lint._catalogue import all_rules  # loads every rule, which a selector by code does not need
+
+    return {rule.name: rule.code for rule in all_rules()}
 
 
 def find_config(start: Path) -> LintConfig:
