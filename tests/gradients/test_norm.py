@@ -17,6 +17,7 @@ from mixprec._gradients import (
     HostReader,
     Reader,
     WaitlessReader,
+    _norm,
     amax,
     collect,
     look_again,
@@ -156,6 +157,16 @@ def test_multiply_flags_what_was_not_finite_before() -> None:
     grads[1][1] = float("nan")
     assert multiply_(Gradients(grads), torch.tensor(2.0), torch.zeros(()))[CPU].item() == 1.0
     assert multiply_(Gradients([]), torch.tensor(2.0), torch.zeros(())) == {}
+
+
+@pytest.mark.parametrize("value", [1.0, 1e30, INF])
+def test_offloaded_gradients_are_read_where_they_lie(value: float) -> None:
+    """Gradients in the host's memory, a scale elsewhere: finite numbers give a finite sum, however large."""
+    grads = [torch.full((SMALL + 1,), 2.0), torch.tensor([value])]
+    assert wide_square_sum(Gradients(grads), torch.device("meta")).device.type == "meta"
+    exactly = _norm._exact_square_sum(grads, None).item()
+    assert exactly == pytest.approx(4.0 * (SMALL + 1) + value * value)
+    assert math.isfinite(exactly) is math.isfinite(value)
 
 
 def test_amax_is_the_largest_magnitude() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import warnings
 import weakref
 from typing import Any
 
@@ -142,3 +143,22 @@ def test_a_report_holds_no_optimizer_alive() -> None:
     del optimizer
     gc.collect()
     assert gone() is None
+
+
+@READERS
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.usefixtures("as_accelerator")
+def test_a_report_holds_no_graph(fused: bool) -> None:
+    """Gradients made with create_graph carry a graph; what is computed from them does not."""
+    weight = nn.Parameter(torch.ones(4))
+    optimizer, scaler = torch.optim.AdamW([weight], fused=fused), GradScaler("cpu", init_scale=16.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns that a graph and its gradients refer to each other
+        scaler.scale(weight.square().sum()).backward(create_graph=True)
+    assert weight.grad.requires_grad
+    scaler.step(optimizer, max_norm=1.0)
+    scaler.update()
+    report = scaler.report(optimizer)
+    assert report.applied
+    assert not any(t.requires_grad for t in vars(report.on_device).values() if t is not None)
+    weight.grad = None

@@ -16,9 +16,16 @@ from mixprec._gradients import Clipping, Plans, collect, multiply_, parameters, 
 from mixprec._loss_scale import Rules, State, initial
 from mixprec._scaler._contract import Contract, SafeSkips, contract_of
 from mixprec._scaler._guards import DEFAULT_GUARDS, Guard, Watch, guards_from, taken_by_scaler
-from mixprec._scaler._held import HeldScale, check_max_norm
+from mixprec._scaler._held import HeldScale
 from mixprec._scaler._outputs import scaled, times
 from mixprec._scaler._phase import Outcome, Turn, deliver, largest, multiply, resolve, step_unscaled
+from mixprec._scaler._refusals import (
+    SCALER_CONTRACT,
+    check_max_norm,
+    cuda_is_missing,
+    refuse_closure,
+    refuse_scaler_contract,
+)
 from mixprec._scaler._reports import Reports
 from mixprec._scaler._settings import MAX_SCALE, MIN_SCALE, Settings
 from mixprec.errors import InvalidValueError
@@ -70,7 +77,7 @@ class GradScaler(HeldScale):
         process_group: Grouping = None,
     ) -> None:
         self._guards = guards_from(guards)
-        if enabled and device == "cuda" and _no_cuda():
+        if enabled and cuda_is_missing(device):
             warnings.warn("torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.", stacklevel=2)
             enabled = False
         super().__init__(device, enabled=enabled)
@@ -193,7 +200,7 @@ class GradScaler(HeldScale):
         if not self._enabled:
             (result,) = self._take_unscaled([Turn(optimizer, contract_of(optimizer), None)], max_norm, args, kwargs)
             return result
-        _refuse_closure(args, kwargs)
+        refuse_closure(args, kwargs)
         self._check_scale_growth_tracker("step")
         (result,) = self._take([self._turn(optimizer)], max_norm, args, kwargs)
         return result
@@ -236,7 +243,7 @@ class GradScaler(HeldScale):
             return [self._take_plain(turns[0].optimizer, turns[0].contract, args, kwargs)]
         divided: list[torch.optim.Optimizer] = []
         for turn in turns:
-            _refuse_scaler_contract(turn, max_norm)
+            refuse_scaler_contract(turn, max_norm)
             if turn.scale is not None:
                 self._watch.before_division(turn.optimizer, divided)
                 divided.append(turn.optimizer)
@@ -282,7 +289,7 @@ class GradScaler(HeldScale):
         """As torch does it: unscale in place, look on the host, step. Or leave it all to torch's older contract."""
         state = self._per_optimizer_states[id(optimizer)]
         if contract is Contract.SCALER:
-            warnings.warn(_SCALER_CONTRACT, FutureWarning, stacklevel=4)
+            warnings.warn(SCALER_CONTRACT, FutureWarning, stacklevel=4)
             with taken_by_scaler((optimizer,)):
                 result = optimizer.step(*args, **{**kwargs, "grad_scaler": self})
         else:
@@ -316,9 +323,9 @@ class GradScaler(HeldScale):
         if max_norm is None:
             results = [turn.optimizer.step(*args, **kwargs) for turn in turns]
         else:
-            _refuse_closure(args, kwargs)
+            refuse_closure(args, kwargs)
             for turn in turns:
-                _refuse_scaler_contract(turn, max_norm)
+                refuse_scaler_contract(turn, max_norm)
             agreement = self._agreements.of([turn.optimizer for turn in turns])
             results, outcome = step_unscaled(turns, agreement, self._plans, max_norm, args, kwargs)
         found, clipping = (0.0, None) if outcome is None else (outcome.reading.found_inf, outcome.clipping)
@@ -401,29 +408,3 @@ class GradScaler(HeldScale):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._know_nothing()
-
-
-_SCALER_CONTRACT = (
-    "GradScaler is going to stop passing itself as a keyword argument to the passed "
-    "optimizer. In the near future GradScaler registers `grad_scale: Tensor` and "
-    "`found_inf: Tensor` to the passed optimizer and let the optimizer use them directly."
-)
-
-
-def _no_cuda() -> bool:
-    return bool(torch.cuda.amp.common.amp_definitely_not_available())  # type: ignore[no-untyped-call] # torch's own
-
-
-def _refuse_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if "closure" in kwargs or (args and callable(args[0])):
-        raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
-
-
-def _refuse_scaler_contract(turn: Turn, max_norm: float | None) -> None:
-    if turn.contract is Contract.SCALER:
-        raise InvalidValueError(
-            "optimizer",
-            type(turn.optimizer).__name__,
-            "one whose step takes no grad_scaler, where it is clipped here or stepped with others",
-            f"Clip by hand between unscale_ and step instead of max_norm={max_norm!r}.",
-        )

@@ -13,7 +13,6 @@ from mixprec._loss_scale import Rules, State, advance
 from mixprec._scale_tensors import ScaleTensors, advance_, bound_
 from mixprec._scaler._floor import FloorLook
 from mixprec._scaler._settings import checked_scale, read_state_dict, state_dict
-from mixprec.errors import InvalidValueError
 
 
 class HeldScale(torch.amp.GradScaler):
@@ -188,11 +187,3 @@ def _write(tensors: ScaleTensors, before: State | None, after: State) -> None:
         value = getattr(after, name)
         if before is None or value != getattr(before, name):
             getattr(tensors, name).fill_(value)
-
-
-def check_max_norm(max_norm: float | None) -> None:
-    """Raises InvalidValueError unless `max_norm` is None or a positive number."""
-    if max_norm is None:
-        return
-    if isinstance(max_norm, bool) or not isinstance(max_norm, (int, float)) or not max_norm > 0.0:
-        raise InvalidValueError("max_norm", max_norm, "a number above 0, infinity to measure only, or None")

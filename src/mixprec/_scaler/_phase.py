@@ -99,9 +99,10 @@ def resolve(
         flag = largest([flag for turn in turns for flag in turn.flags], device)
         return Outcome(reader, Reading(reader.number(flag), 0.0), None, flag)
     joint = len(turns) > 1
-    readings = [_read(reader, turn, device, joint) for turn in turns]
-    reading = reader.agreed(readings, agreement, device) if joint or agreement.size > 1 else readings[0]
-    clipping = reader.clipping(reading, None if joint else turns[0].scale, max_norm)
+    with torch.no_grad():  # gradients made with create_graph have a graph of their own
+        readings = [_read(reader, turn, device, joint) for turn in turns]
+        reading = reader.agreed(readings, agreement, device) if joint or agreement.size > 1 else readings[0]
+        clipping = reader.clipping(reading, None if joint else turns[0].scale, max_norm)
     return Outcome(reader, reading, clipping, reader.tensor(reading.found_inf, device))
 
 
