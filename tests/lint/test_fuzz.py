@@ -14,8 +14,9 @@ from mixprec.lint import CRASHED, all_rules
 from mixprec.lint._config import LintConfig
 from mixprec.lint._lines import Lines
 from mixprec.lint._lint_file import FileResult, Fixing, lint_bytes
+from mixprec.records import Finding, Severity
 
-CONFIG = LintConfig(Path("/nowhere"))
+CONFIG = LintConfig(Path("/nowhere"), level=Severity.INFO)
 
 SCRIPT = """
 import torch
@@ -107,13 +108,12 @@ MUTATIONS = [
 
 
 def _mutants() -> Iterator[str]:
+    """Every seed mutated twice, the long script forty times; a third of them are mutated once more."""
     dice = random.Random(20240229)
-    rounds = max(1, 600 // len(SEEDS) // len(MUTATIONS))
-    for seed in SEEDS:
-        for mutation in MUTATIONS:
-            for _ in range(rounds):
-                mutant = mutation(seed, dice)
-                yield mutation(mutant, dice) if mutant and dice.random() < 0.3 else mutant
+    for seed in [SCRIPT] * 20 + SEEDS:
+        for mutation in dice.sample(MUTATIONS, 2):
+            mutant = mutation(seed, dice)
+            yield dice.choice(MUTATIONS)(mutant, dice) if dice.random() < 0.3 else mutant
 
 
 def _check(result: FileResult) -> None:
@@ -124,6 +124,18 @@ def _check(result: FileResult) -> None:
         line, column = finding.location.line or 0, finding.location.column or 0
         assert 1 <= line <= len(lines)
         assert 1 <= column <= len(lines.line(line)) + 1
+
+
+def test_a_crash_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that raises makes the check fail."""
+
+    def crash(rule: object, view: object) -> Iterator[Finding]:
+        raise KeyError("planted")
+
+    monkeypatch.setattr(all_rules()[0], "check", crash)
+    result, _ = lint_bytes(SCRIPT.encode(), "a.py", CONFIG)
+    with pytest.raises(AssertionError, match="planted"):
+        _check(result)
 
 
 def test_mutated_scripts_are_linted_and_fixed() -> None:
