@@ -26,7 +26,7 @@ demo: $(STAMP) ## train one model in six precisions, print the table, write the 
 # Two test processes on two cores: one thread each is faster than two that wait for each other.
 test: export OMP_NUM_THREADS ?= 1
 test: $(STAMP) ## run every test
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: format lint types layers ## formatting, lint, strict types, layers
 

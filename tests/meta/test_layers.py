@@ -47,9 +47,14 @@ def imported(tree: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[str, int
                 yield from ((f"mixprec.{alias.name}", node.lineno) for alias in node.names)
             else:
                 yield module, node.lineno
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        elif isinstance(node, ast.Call) and called(node.func) == "import_module":
             literals = [arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant)]
             yield from ((str(name), node.lineno) for name in literals)
+
+
+def called(function: ast.expr) -> str:
+    """The last name of what is called: `import_module` of `importlib.import_module`."""
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def objection(top: str, module: str) -> str | None:
@@ -110,19 +115,27 @@ PLANTED = [
 ]
 
 
-@pytest.mark.parametrize(("file", "code", "objected"), PLANTED)
-def test_a_planted_breach_is_caught(tmp_path, file, code, objected):
-    """The check can fail: one forbidden line in a copy of the package is reported, with its reason."""
-    copy = tmp_path / "mixprec"
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    """(a copy of the package, what is wrong with it as it is)."""
+    copy = tmp_path_factory.mktemp("planted") / "mixprec"
     shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    before = breaches(copy)
+    return copy, breaches(copy)
+
+
+@pytest.mark.parametrize(("file", "code", "objected"), PLANTED)
+def test_a_planted_breach_is_caught(copied, file, code, objected):
+    """The check can fail: one forbidden line in a copy of the package is reported, with its reason."""
+    copy, before = copied
     target = copy / file
+    original = target.read_text(encoding="utf-8") if target.exists() else None
     target.parent.mkdir(exist_ok=True)
-    target.write_text((target.read_text(encoding="utf-8") if target.exists() else "") + f"\n{code}\n", encoding="utf-8")
+    target.write_text(f"{original or ''}\n{code}\n", encoding="utf-8")
 
     (line,) = [line for line in breaches(copy) if line not in before]
 
     assert objected in line
+    target.unlink() if original is None else target.write_text(original, encoding="utf-8")
 
 
 def test_an_import_downward_is_accepted(tmp_path):
