@@ -45,6 +45,7 @@ class Project:
         self.sources = dict(sources or {})
         self._requirements = None if requirements is None else "\n".join(requirements)
         self._views: dict[str, FileView | None] = {}
+        self._modules: dict[tuple[str, str], FileView | None] = {}
 
     @staticmethod
     def around(path: str | os.PathLike[str]) -> Project:
@@ -58,11 +59,11 @@ class Project:
 
     def module(self, name: str, importer: str) -> FileView | None:
         """The module that `name` (dots in front for relative imports) means in the file `importer`, if it is here."""
-        for path in self._candidates(name, importer):
-            view = self._view(path)
-            if view is not None:
-                return view
-        return None
+        place = (name, os.path.dirname(importer))
+        if place not in self._modules:
+            found = (self._view(path) for path in self._candidates(*place))
+            self._modules[place] = next((view for view in found if view is not None), None)
+        return self._modules[place]
 
     def definition(self, dotted: str, importer: str) -> tuple[FileView, str] | None:
         """(module, name) of the module of this project in which `dotted` may be defined, as seen from `importer`."""
@@ -111,21 +112,19 @@ class Project:
                     found.append((clause["op"], tuple(int(part) for part in clause["version"].split("."))))
         return found
 
-    def _candidates(self, name: str, importer: str) -> list[str]:
+    def _candidates(self, name: str, here: str) -> list[str]:
+        """The paths at which the module `name`, as seen from the folder `here`, may be."""
         stem = name.lstrip(".")
         level = len(name) - len(stem)
         tail = stem.replace(".", "/")
-        here = Path(importer).parent
         if level:
-            folders = [here.joinpath(*[".."] * (level - 1))]
+            folders = [os.path.join(here, *[".."] * (level - 1))]
+        elif self.root is not None:
+            folders = [here, str(self.root), os.path.join(self.root, "src")]
         else:
-            folders = [here]
-            if self.root is not None:
-                folders += [self.root, self.root / "src"]
-            elif self.sources:
-                folders += [Path()]
+            folders = [here, ""] if self.sources else [here]
         ends = (f"{tail}.py", f"{tail}/__init__.py") if tail else ("__init__.py",)
-        return [os.path.normpath(folder / end) for folder in folders for end in ends]
+        return [os.path.normpath(os.path.join(folder, end)) for folder in folders for end in ends]
 
     def _view(self, path: str) -> FileView | None:
         if path not in self._views:

@@ -27,6 +27,7 @@ Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.C
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _LINE_END = re.compile(r"\r\n|\r|\n")  # what Python counts as the end of a line; str.splitlines counts more
+_SHARED = frozenset({"ctx", "op", "ops"})
 _DEEPEST = 12  # names that stand for names that stand for names: longer chains are cycles
 
 
@@ -46,16 +47,25 @@ class FileView:
         self._index()
 
     def _index(self) -> None:
-        """Parents and kinds of all nodes, in source order."""
+        """Parents and kinds of all nodes, in source order; operators and contexts, which are shared, left out."""
         by_type, parents = self._by_type, self._parents
         stack: list[ast.AST] = [self.tree]
         while stack:
             node = stack.pop()
             by_type.setdefault(type(node), []).append(node)
-            children = list(ast.iter_child_nodes(node))
+            children: list[ast.AST] = []
+            for name in node._fields:
+                if name in _SHARED:
+                    continue
+                value = getattr(node, name, None)
+                if isinstance(value, list):
+                    children += [child for child in value if isinstance(child, ast.AST)]
+                elif isinstance(value, ast.AST):
+                    children.append(value)
             for child in children:
                 parents[child] = node
-            stack.extend(reversed(children))
+            children.reverse()
+            stack += children
 
     # --- the tree
 

@@ -179,7 +179,7 @@ class Calls(Expressions):
         name = last_name(func.value)
         if isinstance(base, Scheduler) or (isinstance(base, Opaque) and self.facts(path).is_scheduler(name)):
             args, kwargs = self.arguments(call, path)
-            if not args and not kwargs:
+            if not args and not kwargs and isinstance(self.file(path).parent(call), ast.Expr):
                 self.machine.schedule(path, base if isinstance(base, Scheduler) else Scheduler(base.key), call)
             return self.done(call, path, Const(None))
         optimizer = self.optimizer(base, func.value, path)
@@ -204,9 +204,8 @@ class Calls(Expressions):
         optimizer = self.optimizer(self.value(call.args[0], path), call.args[0], path, certain=True)
         args, kwargs = self.arguments(call, path)
         if optimizer is not None:
-            closures = [a for a in args[1:] if isinstance(a, Function)]
-            names = [last_name(arg) for arg in call.args[1:]]
-            if "closure" in kwargs or closures or any("closure" in n for n in names) or optimizer.kind == "LBFGS":
+            given = [*args[1:], *(value for name, value in kwargs.items() if name == "closure")]
+            if optimizer.kind == "LBFGS" or any(_is_closure(value) for value in given):
                 self.machine.closure_step(path, scaler, optimizer, call)
             else:
                 self.machine.scaler_step(path, scaler, optimizer, call)
@@ -545,6 +544,11 @@ class Calls(Expressions):
             and isinstance(target.value, ast.Name)
             and target.value.id == "self"
         )
+
+
+def _is_closure(value: Value) -> bool:
+    """Whether an argument of a step is a closure for sure: a wrapper that hands its own argument on may hold None."""
+    return not isinstance(value, Const) and not (isinstance(value, Opaque) and value.outside)
 
 
 def _optimizer_base(base: ast.expr) -> bool:

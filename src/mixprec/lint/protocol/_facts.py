@@ -237,7 +237,7 @@ class Facts:
         return tail in _CONTEXTS and isinstance(self.view.parent(call), (ast.withitem, ast.IfExp, *_DEFS))
 
     def _returns_from_region(self, call: ast.Call) -> bool:
-        """Whether a training function, not a module's forward or an evaluation, enters autocast and returns something."""
+        """Whether a training function, not a module's forward or an evaluation, enters autocast."""
         function = self.view.function(call)
         if self.view.dotted(call.func) not in AUTOCASTS or not isinstance(function, _DEFS):
             return False

@@ -410,7 +410,7 @@ class Machine:
         for entry in path.log:
             if entry.loops != path.loops:
                 continue
-            if entry.kind == "schedule" and entry.subject in ("", optimizer.key):
+            if entry.kind == "schedule" and entry.subject == optimizer.key:
                 early = early or entry.node
             elif entry.kind == "step" and entry.subject == optimizer.key and early is None:
                 return faults

@@ -140,6 +140,9 @@ class Happening:
     scaler: str | None = None
 
 
+_NEVER = frozenset({Function, Class, Logic})
+"""Kinds of values that never tell paths apart."""
+
 NONE = Const(None)
 """What a function returns that returns nothing."""
 
@@ -201,11 +204,16 @@ class Path:
         )
 
     def _notable(self, store: Mapping[Any, Value], tested: frozenset[str]) -> frozenset[tuple[object, object]]:
-        found = []
+        found: list[tuple[object, object]] = []
         for slot, value in store.items():
-            essence = self._essence(slot[1], value, tested)
-            if essence is not None:
-                found.append((slot, essence))
+            kind = type(value)
+            if kind is Opaque:
+                if value.notable:  # type: ignore[union-attr]  # its exact type was just asked for; this loop is hot
+                    found.append((slot, value))
+            elif kind not in _NEVER:
+                essence = self._essence(slot[1], value, tested)
+                if essence is not None:
+                    found.append((slot, essence))
         return frozenset(found)
 
     def _essence(self, name: str, value: Value, tested: frozenset[str]) -> object:

@@ -25,6 +25,8 @@ RESTING = frozenset(Owner)
 """Frameworks under which the order of scaler calls is not the script's."""
 
 MOST_ROOTS = 60
+MOST_STEPS = 30_000
+"""Statements, times paths, that are walked in one file; beyond, what has been found so far stands."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,12 @@ def trace(view: FileView) -> Trace:
     conclusions: list[Conclusion] = []
     reached: set[ast.AST] = set()
     covered: set[ast.AST] = set()
+    steps = 0
     for root in _roots(view):
-        if root in covered or len(covered) > MOST_ROOTS:
+        if root in covered or len(covered) > MOST_ROOTS or steps > MOST_STEPS:
             continue
-        ledger, entered = _walked(view, root)
+        ledger, entered, taken = _walked(view, root)
+        steps += taken
         covered |= entered
         reached |= ledger.reached
         pseudo = None if isinstance(root, ast.Module) else id(root)
@@ -73,24 +77,27 @@ def _roots(view: FileView) -> list[ast.Module | Def]:
     return [view.tree, *functions]
 
 
-def _walked(view: FileView, root: ast.Module | Def) -> tuple[Ledger, set[ast.AST]]:
+def _walked(view: FileView, root: ast.Module | Def) -> tuple[Ledger, set[ast.AST], int]:
     """Walk from `root`; again, knowing that there are several optimizers, when there turn out to be."""
-    ledger, entered, optimizers = _attempt(view, root, several=False)
+    ledger, walker, optimizers = _attempt(view, root, several=False)
+    steps = walker.steps
     if optimizers > 1:
-        ledger, entered, _ = _attempt(view, root, several=True)
-    return ledger, entered
+        ledger, walker, _ = _attempt(view, root, several=True)
+        steps += walker.steps
+    return ledger, walker.entered, steps
 
 
-def _attempt(view: FileView, root: ast.Module | Def, several: bool) -> tuple[Ledger, set[ast.AST], int]:
+def _attempt(view: FileView, root: ast.Module | Def, several: bool) -> tuple[Ledger, Walker, int]:
     machine = Machine(Ledger())
     machine.several = several
     walker = Walker(view, machine)
+    walker.entered.add(root)
     try:
         paths = _start(walker, view, root)
     except Overrun:
-        return Ledger(), set(), 0
-    most = max([walker.most_optimizers, *(len(path.optimizers) for path in paths)])
-    return machine.ledger, {root, *walker.entered}, most
+        walker.entered.clear()
+        return Ledger(), walker, 0
+    return machine.ledger, walker, max([walker.most_optimizers, *(len(path.optimizers) for path in paths)])
 
 
 def _start(walker: Walker, view: FileView, root: ast.Module | Def) -> list[Path]:

@@ -67,12 +67,16 @@ class Opaque:
     outside: bool = False
     gradient: bool = False
     modulo: bool = False
-    aligned: bool = False
+    notable: bool = field(init=False, compare=False, repr=False, default=False)
+
+    def __post_init__(self) -> None:
+        taints = self.mark or self.unsure or self.scale or self.region or self.cut or self.gradient
+        object.__setattr__(self, "notable", bool(taints))
 
     @property
     def plain(self) -> bool:
         """Whether nothing about it matters to the protocol."""
-        return not (self.mark or self.unsure or self.scale or self.region or self.cut or self.gradient)
+        return not self.notable
 
 
 @dataclass(frozen=True)
