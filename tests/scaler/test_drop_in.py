@@ -165,7 +165,7 @@ ROUND = st.sampled_from(
 )
 
 
-@settings(max_examples=250, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     kinds=st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS)),
     rounds=st.lists(st.one_of(ROUND, st.lists(CALLS, min_size=1, max_size=4)), min_size=1, max_size=8),

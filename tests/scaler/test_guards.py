@@ -421,7 +421,30 @@ def validation_backward(scaler: Any, b: Bench) -> None:
         scaler.update()
 
 
+def a_scaler_for_each_network(scaler: Any, b: Bench) -> None:
+    other = GradScaler("cpu", init_scale=2.0**8)
+    for set_to_none in (True, False) * 3:
+        b.judge_optimizer.zero_grad(set_to_none=set_to_none)
+        scaler.scale(b.judged()).backward()
+        scaler.step(b.judge_optimizer)
+        scaler.update()
+        b.optimizer.zero_grad(set_to_none=set_to_none)
+        other.scale(-b.judged()).backward()
+        other.step(b.optimizer)
+        other.update()
+
+
+def zeroed_at_the_end(scaler: Any, b: Bench) -> None:
+    for set_to_none in (True, False, False, True):
+        scaler.scale(b.loss()).backward()
+        scaler.step(b.optimizer, max_norm=1.0)
+        scaler.update()
+        b.model.zero_grad(set_to_none=set_to_none)
+
+
 HEALTHY = [
+    a_scaler_for_each_network,
+    zeroed_at_the_end,
     gradients_by_hand,
     contract_by_hand,
     validation_backward,
