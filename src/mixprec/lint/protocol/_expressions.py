@@ -36,15 +36,17 @@ from mixprec.lint.protocol._values import (
 if TYPE_CHECKING:
     from mixprec.lint._view import FileView
 
-__all__ = ["Expressions", "combined", "is_number", "negated", "short"]
+__all__ = ["MOST_ITEMS", "Expressions", "combined", "is_number", "negated", "short"]
 
 _WINDOW = re.compile(
     r"%|accum|micro|sync|is_last|last_batch|last_micro|update_(grad|now|param|weight)|(do|is|should|need)_?(step|update)"
 )
 _ABOUT_SCALE = re.compile(
-    r"get_scale|found_inf|overflow|skip|_scale\b|scale_(before|after)|(before|after|old|prev)\w*_scale|applied|has_inf"
+    r"get_scale|found_inf|isfinite|isnan|isinf|overflow|skip|_scale\b|scale_(before|after)|(before|after|old|prev)\w*_scale|applied|has_inf"
 )
 _LONGEST = 160
+MOST_ITEMS = 4
+"""Collections with more known items than this are taken for collections of unknown length."""
 _SAME = {
     "contiguous",
     "cpu",
@@ -444,10 +446,25 @@ class Expressions:
             self.machine.shown(path, value.mark, node)
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, path: Path) -> Value:
-        for generator in node.generators:
-            self.bind(generator.target, self.element(self.value(generator.iter, path), 0, generator.iter, path), path)
-        result = self.value(node.value if isinstance(node, ast.DictComp) else node.elt, path)
-        return combined(f"each{id(node)}({result.key}){self.place(path)}", (result,), bool(path.loops))
+        body = node.value if isinstance(node, ast.DictComp) else node.elt
+        results: list[Value] = []
+        for index in range(self._rounds(node.generators[0], path)):
+            for generator in node.generators:
+                iterable = self.value(generator.iter, path)
+                self.bind(generator.target, self.item(generator.iter, generator.target, iterable, index, path), path)
+            path.expanded = {n: v for n, v in path.expanded.items() if not _within(n, body)}
+            results.append(self.value(body, path))
+        keys = ",".join(result.key for result in results)
+        return combined(f"each{id(node)}({keys}){self.place(path)}", results, bool(path.loops))
+
+    def _rounds(self, generator: ast.comprehension, path: Path) -> int:
+        """How many items of a comprehension are looked at: all, where they are few and known."""
+        iterable = self.value(generator.iter, path)
+        return min(len(iterable.items), MOST_ITEMS) if isinstance(iterable, (Items, Table)) else 2
+
+    def item(self, source: ast.expr, target: ast.expr, iterable: Value, index: int, path: Path) -> Value:
+        """Item `index` of what `source` is worth, for `target`."""
+        raise NotImplementedError
 
     def element(self, iterable: Value, index: int, node: ast.expr, path: Path) -> Value:
         """Item `index` of `iterable`, as far as it is known."""
@@ -568,6 +585,13 @@ class Expressions:
             about_scale=about_scale or bool(_ABOUT_SCALE.search(text)),
             node=node,
         )
+
+
+def _within(node: ast.AST, outer: ast.AST) -> bool:
+    """Whether `node` stands in the source range of `outer`, which is an expression."""
+    first = (getattr(outer, "lineno", 0), getattr(outer, "col_offset", 0))
+    last = (getattr(outer, "end_lineno", 0), getattr(outer, "end_col_offset", 0))
+    return first <= (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)) < last
 
 
 _ORDER: dict[type[ast.cmpop], tuple[str, bool]] = {

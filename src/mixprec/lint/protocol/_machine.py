@@ -227,9 +227,7 @@ class Machine:
     def _old_scale(self, path: Path, scaler: Scaler, optimizer: Optimizer, call: ast.AST) -> Fault:
         update = path.scalers[scaler.key].updated
         assert update is not None
-        between = any(
-            entry.kind == "step" and entry.scaler == scaler.key and entry.subject != optimizer.key for entry in path.log
-        )
+        between = any(key != optimizer.key for key in path.scalers[scaler.key].settled)
         kind = "update-between-steps" if between else "update-in-window"
         return replace(self._fault(path, kind, update, scaler, optimizer), others=(call,))
 
@@ -360,11 +358,12 @@ class Machine:
 
     def _stale(self, path: Path, gradients: Gradients, call: ast.AST) -> list[Fault]:
         """Gradients that an earlier step has consumed are still there and are used again."""
-        steps = {part.used for part in gradients.parts if part.used is not None}
+        steps = tuple({part.used for part in gradients.parts if part.used is not None})
         if not steps or not gradients.fresh or not self._mixed(path, gradients):
             return []
         outside = all(optimizer.outside for optimizer in path.optimizers.values())
-        return [Fault("stale-gradients", step, others=(call,), outside=outside) for step in steps]
+        adding = min((part.node for part in gradients.fresh), key=lambda node: getattr(node, "lineno", 0))
+        return [Fault("stale-gradients", adding, others=(call,), outside=outside)]
 
     def _mixed(self, path: Path, gradients: Gradients) -> bool:
         """Whether mixed precision is at work here at all."""
@@ -463,7 +462,8 @@ class Machine:
         join = [c for c in path.contexts if isinstance(c, Context) and c.kind == "join" and c.node is not None]
         faults += [Fault("update-in-join", c.node, others=(call,)) for c in join if c.node is not None]
         self._sign(path, call, faults)
-        path.scalers[scaler.key] = Protocol(protocol.version + 1, protocol.scaled, updated=call)
+        settled = tuple(key for key, stage in protocol.stages if stage.name == "stepped")
+        path.scalers[scaler.key] = Protocol(protocol.version + 1, protocol.scaled, updated=call, settled=settled)
         path.log = (*path.log, Happening("update", scaler.key, call, path.loops, scaler.key))
         if idle:
             return

@@ -111,13 +111,14 @@ class Protocol:
     """Where a scaler stands.
 
     `version` counts updates. `scaled`: it has scaled something. `unknown`: calls that were not seen may have come
-    before. `updated`: the last update.
+    before. `updated`: the last update, `settled`: the optimizers whose steps it followed.
     """
 
     version: int = 0
     scaled: bool = False
     unknown: bool = False
     updated: ast.AST | None = None
+    settled: tuple[str, ...] = ()
     stages: tuple[tuple[str, Stage], ...] = ()
 
     def stage(self, optimizer: str) -> Stage | None:

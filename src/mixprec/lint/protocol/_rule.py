@@ -12,9 +12,12 @@ from mixprec.lint._view import FileView
 from mixprec.lint.protocol._conclude import Conclusion
 from mixprec.lint.protocol._facts import facts, last_name
 from mixprec.lint.protocol._trace import trace
-from mixprec.records import Finding
+from mixprec.records import Finding, Location, Severity
 
 __all__ = ["OrderRule", "Pair", "call_statement", "pair", "receiver", "same_block"]
+
+
+_GRAVITY = {Severity.INFO: 0, Severity.WARNING: 1, Severity.ERROR: 2}
 
 
 class OrderRule(Rule):
@@ -23,15 +26,18 @@ class OrderRule(Rule):
     kinds: ClassVar[tuple[str, ...]]
 
     def check(self, view: FileView) -> Iterator[Finding]:
-        """One finding per place, for the conclusions that this rule accepts."""
-        places = set()
+        """One finding per place, the gravest, for the conclusions that this rule accepts."""
+        found: dict[Location, Finding] = {}
         for conclusion in view.memo(trace).of(*self.kinds):
             if conclusion.again and not self.also_again(view, conclusion):
                 continue
             finding = self.describe(view, conclusion)
-            if finding is not None and (finding.location, finding.code) not in places:
-                places.add((finding.location, finding.code))
-                yield finding
+            if finding is None:
+                continue
+            other = found.get(finding.location)
+            if other is None or _GRAVITY[finding.severity] > _GRAVITY[other.severity]:
+                found[finding.location] = finding
+        yield from found.values()
 
     def also_again(self, view: FileView, conclusion: Conclusion) -> bool:
         """Whether to say what only a second call of the function shows. Something out of sight may put it right."""

@@ -31,10 +31,18 @@ MOST_STEPS = 30_000
 
 @dataclass(frozen=True)
 class Trace:
-    """What the walk of a file allows to say. `reached`: every call that some path carried out."""
+    """What the walk of a file allows to say.
+
+    `reached`: every call that some path carried out. `entered`: the module and every function that was walked.
+    """
 
     conclusions: tuple[Conclusion, ...]
     reached: frozenset[ast.AST]
+    entered: frozenset[ast.AST]
+
+    def unseen(self, view: FileView, node: ast.AST) -> bool:
+        """Whether `node` stands in a function that was not walked, so that what it does there is not known."""
+        return node not in self.reached and (view.function(node) or view.tree) not in self.entered
 
     def of(self, *kinds: str) -> list[Conclusion]:
         """The conclusions of these kinds, by place."""
@@ -46,7 +54,7 @@ def trace(view: FileView) -> Trace:
     """Walk `view`; use through `view.memo`. Nothing is said where a framework owns the step."""
     known = view.memo(facts)
     if not known.core or view.owners & RESTING:
-        return Trace((), frozenset())
+        return Trace((), frozenset(), frozenset())
     conclusions: list[Conclusion] = []
     reached: set[ast.AST] = set()
     covered: set[ast.AST] = set()
@@ -60,7 +68,7 @@ def trace(view: FileView) -> Trace:
         reached |= ledger.reached
         pseudo = None if isinstance(root, ast.Module) else id(root)
         conclusions += conclude(ledger, pseudo)
-    return Trace(tuple(c for c in conclusions if _here(view, c)), frozenset(reached))
+    return Trace(tuple(c for c in conclusions if _here(view, c)), frozenset(reached), frozenset(covered))
 
 
 def _here(view: FileView, conclusion: Conclusion) -> bool:

@@ -15,7 +15,7 @@ from mixprec.lint._constants import Dtype
 from mixprec.lint._names import AUTOCASTS
 from mixprec.lint.protocol._calls import Calls
 from mixprec.lint.protocol._conditions import Formula, decide, suppose
-from mixprec.lint.protocol._expressions import combined, is_number
+from mixprec.lint.protocol._expressions import MOST_ITEMS, combined, is_number, short
 from mixprec.lint.protocol._facts import facts, last_name
 from mixprec.lint.protocol._machine import Machine
 from mixprec.lint.protocol._path import NONE, Loops, Path, join
@@ -52,7 +52,6 @@ MOST_STEPS = 12_000
 DEEPEST = 10
 BEHIND = (0, 0)
 """Stands for the iterations of a loop that is over."""
-MOST_ITEMS = 4
 MOST_WALKS = 12
 ITERATIONS = 2
 _DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -241,9 +240,7 @@ class Walker(Calls):
             path.expanded = {}
             return [(path, value)]
         refs = [self.value(ref, path) for ref in self._references(node)]
-        if any(isinstance(r, Opaque) and (r.mark or r.scale or r.gradient or r.cut or r.unsure) for r in refs) or _cuts(
-            node
-        ):
+        if any(map(_wants_care, refs)) or _cuts(node):
             value = self.value(node, path)
             path.expanded = {}
             return [(path, value)]
@@ -385,7 +382,7 @@ class Walker(Calls):
         for index in range(count):
             for one in current:
                 self._enter(node, index, outside, one)
-                self.bind(node.target, self._item(node, iterable, index, one), one)
+                self.bind(node.target, self.item(node.iter, node.target, iterable, index, one), one)
             current, broken = self._once(node.body, current)
             finished += broken
         return self._leave_loop(current or finished, outside)
@@ -405,26 +402,25 @@ class Walker(Calls):
                 path.scalers[key] = replace(protocol, stages=stages)
         return self.join(paths)
 
-    def _item(self, node: ast.For | ast.AsyncFor, iterable: Value, index: int, path: Path) -> Value:
-        return self._drawn(node.iter, node.target, iterable, index, path)
-
-    def _drawn(self, source: ast.expr, target: ast.expr, iterable: Value, index: int, path: Path) -> Value:
+    def item(self, source: ast.expr, target: ast.expr, iterable: Value, index: int, path: Path) -> Value:
         """Item `index`, seen through enumerate, zip and progress bars, so that equal collections give equal items."""
         name = last_name(source.func) if isinstance(source, ast.Call) else ""
         args = source.args if isinstance(source, ast.Call) else []
         if name == "enumerate" and args:
             number = Opaque(f"n{id(source)}{self.place(path)}", volatile=True)
             inner = target.elts[1] if isinstance(target, ast.Tuple) and len(target.elts) > 1 else target
-            return Items((number, self._drawn(args[0], inner, self.quiet(args[0], path), index, path)))
+            return Items((number, self.item(args[0], inner, self.quiet(args[0], path), index, path)))
         if name == "zip" and isinstance(target, ast.Tuple) and len(target.elts) == len(args):
             pairs = zip(args, target.elts, strict=True)
-            return Items(tuple(self._drawn(a, t, self.quiet(a, path), index, path) for a, t in pairs))
+            return Items(tuple(self.item(a, t, self.quiet(a, path), index, path) for a, t in pairs))
         if name == "range":
             return Opaque(f"n{id(source)}{self.place(path)}", volatile=True)
         if isinstance(iterable, (Items, Table)):
             return self.element(iterable, index, source, path)
-        mine = self.facts(path).is_optimizer(last_name(target))
-        return combined(f"{iterable.key}[#{index}]{'' if mine else self.place(path)}", (iterable,), not mine)
+        if self.facts(path).is_optimizer(last_name(target)):
+            owners = ",".join(self.value(ref, path).key for ref in self._references(source))
+            return Opaque(short(f"each {self.text(source, path)}({owners})[#{index}]"))
+        return combined(f"{iterable.key}[#{index}]{self.place(path)}", (iterable,), True)
 
     def _while(self, node: ast.While, paths: list[Path]) -> list[Path]:
         if not self.facts(paths[0]).is_hot(node):
@@ -685,6 +681,13 @@ def _references(node: ast.AST) -> Iterable[ast.expr]:
     else:
         for inside in ast.iter_child_nodes(node):
             yield from _references(inside)
+
+
+def _wants_care(value: Value) -> bool:
+    """Whether what is made of `value` must be worked out, and not only known to be made of it."""
+    if isinstance(value, Opaque):
+        return bool(value.mark or value.scale or value.gradient or value.cut or value.unsure)
+    return isinstance(value, (Items, Table))
 
 
 def _cuts(node: ast.AST) -> bool:

@@ -87,13 +87,13 @@ def _steps(view: FileView, stmt: ast.stmt, scaler: str) -> bool:
 
 
 def _unseen_updates(view: FileView) -> list[ast.Call]:
-    """Updates of scalers that no path of the walk has carried out."""
-    known, reached = view.memo(facts), view.memo(trace).reached
+    """Updates of scalers in functions that were not walked."""
+    known, walked = view.memo(facts), view.memo(trace)
     return [
         call
         for call in view.nodes(ast.Call)
         if isinstance(call.func, ast.Attribute)
         and call.func.attr == "update"
         and known.is_scaler(last_name(call.func.value))
-        and call not in reached
+        and walked.unseen(view, call)
     ]

@@ -61,12 +61,12 @@ for x, y in loader:
         return not conclusion.fault.outside
 
     def describe(self, view: FileView, conclusion: Conclusion) -> Finding | None:
-        """Missing: at the step whose gradients stay. Misplaced: at the call that clears."""
+        """Missing: at the backward that adds to what is left. Misplaced: at the call that clears."""
         node, changing = conclusion.fault.anchor, conclusion.changing
         if conclusion.kind == "stale-gradients":
             if any(_unseen_clearing(view)):
                 return None
-            text = f"The gradients of {view.text(node)} are not cleared before the next backward(){conclusion.when}."
+            text = f"backward() adds to gradients that the last step has used{conclusion.when}: zero_grad() is missing."
             return self.finding(view, node, text, fix=self.fix("Call optimizer.zero_grad() once per step."))
         what = receiver(view, node)
         if conclusion.kind == "cleared-before-step":
@@ -81,8 +81,8 @@ for x, y in loader:
 
 
 def _unseen_clearing(view: FileView) -> list[ast.AST]:
-    """What may clear gradients and was carried out on no path of the walk."""
-    reached = view.memo(trace).reached
+    """What may clear gradients, in functions that were not walked."""
+    walked = view.memo(trace)
     calls: list[ast.AST] = [
         call
         for call in view.nodes(ast.Call)
@@ -94,4 +94,4 @@ def _unseen_clearing(view: FileView) -> list[ast.AST]:
         for target in node.targets
         if isinstance(target, ast.Attribute) and target.attr == "grad"
     ]
-    return [node for node in (*calls, *assigned) if node not in reached]
+    return [node for node in (*calls, *assigned) if walked.unseen(view, node)]
