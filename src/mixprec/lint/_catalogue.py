@@ -9,8 +9,9 @@ import pkgutil
 import re
 
 from mixprec.lint._rule import Rule
+from mixprec.lint._words import AMP_WORDS, mentions
 
-__all__ = ["all_rules"]
+__all__ = ["all_rules", "speaks"]
 
 _FILE = re.compile(r"mp\d{3}_\w+")
 
@@ -33,3 +34,13 @@ def all_rules() -> tuple[type[Rule], ...]:
             and value.__module__ == module.__name__
         )
     return tuple(rules)
+
+
+def speaks(source: str) -> bool:
+    """Whether any rule would look at `source`. **Cost**: one pass over the text, no parsing."""
+    return mentions(source, _words())
+
+
+@functools.cache
+def _words() -> frozenset[str]:
+    return frozenset({*AMP_WORDS, *(word for rule in all_rules() for word in rule.words)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 
-from mixprec.lint._catalogue import all_rules
+from mixprec.lint._catalogue import all_rules, speaks
 from mixprec.lint._project import Project
 from mixprec.lint._rule import Rule
 from mixprec.lint._view import FileView
@@ -16,6 +16,7 @@ __all__ = ["CRASHED", "UNREADABLE", "lint_source"]
 
 UNREADABLE = "MP298"
 """Code of the finding for a text that is not Python."""
+NOT_PYTHON = "not-python"
 CRASHED = "MP299"
 """Code of the finding for a rule that failed on a file."""
 
@@ -33,12 +34,13 @@ def lint_source(
     `select` and `ignore` hold codes (`MP002`), prefixes of codes (`MP0`) or names (`clip-before-unscale`).
     `project` gives sibling modules and version requirements; without one the text stands alone.
 
-    Text that does not parse gives one finding `MP298`; a rule that crashes gives one finding `MP299` and the others
-    run on. **Cost**: one search through the text where no rule's word occurs in it; otherwise parsing and the rules.
+    Text that speaks of precision and does not parse gives one finding `MP298`; a rule that crashes gives one finding
+    `MP299` and the others run on. **Cost**: one search through the text where no rule's word occurs in it; otherwise
+    parsing and the rules.
     """
-    rules = _chosen(_as_tuple(select), _as_tuple(ignore))
-    rules = tuple(rule for rule in rules if mentions(source, rule.words))
-    if not rules:
+    selected = _as_tuple(select)
+    rules = tuple(rule for rule in _chosen(selected, _as_tuple(ignore)) if mentions(source, rule.words))
+    if not rules and not (_names_unreadable(selected) and speaks(source)):
         return []
     try:
         view = FileView(filename, source, project)
@@ -54,6 +56,10 @@ def lint_source(
 
 def _as_tuple(patterns: Iterable[str] | None) -> tuple[str, ...] | None:
     return None if patterns is None else tuple(patterns)
+
+
+def _names_unreadable(select: tuple[str, ...] | None) -> bool:
+    return select is not None and any(UNREADABLE.startswith(p.upper()) or p.lower() == NOT_PYTHON for p in select if p)
 
 
 @functools.lru_cache(maxsize=64)
@@ -87,7 +93,7 @@ def _run(rule: type[Rule], view: FileView) -> list[Finding]:
 def _unreadable(filename: str, reason: str, line: int | None, column: int | None) -> Finding:
     return Finding(
         code=UNREADABLE,
-        name="not-python",
+        name=NOT_PYTHON,
         severity=Severity.ERROR,
         message=f"This text is not Python that can be read: {reason}.",
         location=Location(file=filename, line=line or 1, column=max(column or 1, 1)),

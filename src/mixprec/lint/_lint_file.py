@@ -5,16 +5,14 @@ Whatever keeps a file from being read is a finding in it; nothing is raised.
 
 from __future__ import annotations
 
-import functools
 import os
-import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mixprec.lint import _apply
-from mixprec.lint._catalogue import all_rules
+from mixprec.lint._catalogue import speaks
 from mixprec.lint._config import LintConfig, Wanted
 from mixprec.lint._decode import UnreadableError, decode
 from mixprec.lint._document import Document, NotebookDocument, ScriptDocument
@@ -24,17 +22,13 @@ from mixprec.lint._lines import Lines
 from mixprec.lint._notebook import NotebookError, read_notebook
 from mixprec.lint._project import Project
 from mixprec.lint._suppress import sift
-from mixprec.lint._words import AMP_WORDS
 from mixprec.lint.configs import lint_configuration
 from mixprec.records import Finding, Location, Severity
 
-__all__ = ["FileResult", "Fixing", "lint_bytes", "lint_file", "lint_text", "relative", "speaks"]
+__all__ = ["FileResult", "Fixing", "lint_bytes", "lint_file", "lint_text", "relative"]
 
 LARGEST = 4 * 1024 * 1024
 """Bytes; a larger file holds data and is not read (notebooks may hold pictures and are always read)."""
-
-SHORT = 4
-"""Letters; words up to this length occur inside others that say nothing of precision."""
 
 
 @dataclass(frozen=True)
@@ -223,17 +217,3 @@ def _replace_file(file: Path, data: bytes) -> None:
     draft.write_bytes(data)
     os.chmod(draft, target.stat().st_mode)
     os.replace(draft, target)
-
-
-def speaks(text: str) -> bool:
-    """Whether any rule would look at `text`; a short word must stand by itself, as `amp` does not in `example`."""
-    return _speaking().search(text) is not None
-
-
-@functools.cache
-def _speaking() -> re.Pattern[str]:
-    words = sorted({*AMP_WORDS, *(word for rule in all_rules() for word in rule.words)}, key=len, reverse=True)
-    short = (rf"(?<![A-Za-z]){re.escape(word)}(?![a-z])" for word in words if len(word) <= SHORT and word.islower())
-    return re.compile(
-        "|".join([*short, *(re.escape(word) for word in words if len(word) > SHORT or not word.islower())])
-    )

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mixprec.lint._baseline import Baseline, Entry
+from mixprec.lint._catalogue import speaks
 from mixprec.lint._config import LintConfig
 from mixprec.lint._files import CONFIGURATION
-from mixprec.lint._lint_file import FileResult, Fixing, lint_file, relative, speaks
+from mixprec.lint._lint_file import FileResult, Fixing, lint_file, relative
 from mixprec.records import Finding
 
 __all__ = ["Report", "entries", "run"]

@@ -64,7 +64,7 @@ with torch.autocast("cuda", dtype=torch.float16):
         "https://github.com/pytorch/pytorch/issues/153044",
         "https://github.com/pytorch/pytorch/blob/main/torch/_functorch/config.py",
     )
-    words = ("compile",)
+    words = ("autocast",)
 
     def check(self, view: FileView) -> Iterator[Finding]:
         """One finding per call of a compiled module."""
