@@ -16,7 +16,7 @@ from mixprec.lint._constants import Dtype
 from mixprec.lint._names import AUTOCASTS, SCALERS
 from mixprec.lint.protocol._conditions import TRUE, Atom, Formula
 from mixprec.lint.protocol._expressions import Expressions, combined, short
-from mixprec.lint.protocol._facts import CLIPPERS, facts, last_name
+from mixprec.lint.protocol._facts import ACTIVE, CLIPPERS, facts, last_name
 from mixprec.lint.protocol._path import EVERY, Path
 from mixprec.lint.protocol._values import (
     Class,
@@ -42,10 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Calls"]
 
-_ACTIVE = re.compile(
-    r"scaler|step|backward|update|optimi|train|zero|clip|closure|apply|hook|callback|dispatch|fire|event|fit",
-    re.IGNORECASE,
-)
 _HARMLESS = re.compile(
     r"sched|save|load|log|print|adjust|warm|get_|set_|build|make|create|init|state|lr|len|isinstance|prepare|DataParallel|compile|EMA|ema"
 )
@@ -76,6 +72,8 @@ class Calls(Expressions):
         if call in path.expanded:
             return [path]
         self.machine.ledger.reached.add(call)
+        if self.machine.site is not None:
+            self.machine.sites.setdefault(call, self.machine.site)
         func = call.func
         if isinstance(func, ast.Attribute):
             out = self._method(call, func, path)
@@ -236,6 +234,8 @@ class Calls(Expressions):
         several = len(path.optimizers) > 1 or self.machine.several
         if several and not any(path.optimizers[key].params for key in keys):
             self.machine.ledger.reached.add(call)
+        if self.machine.site is not None:
+            self.machine.sites.setdefault(call, self.machine.site)
             for key in list(path.gradients):
                 path.gradients[key] = replace(path.gradients[key], unknown=True, parts=frozenset(), cleared=call)
         else:
@@ -532,7 +532,7 @@ class Calls(Expressions):
             return
         if isinstance(func, Known) and func.name.startswith(("torch.", "math.", "np.", "numpy.")):
             return
-        if (scaler or _ACTIVE.search(name)) and not _HARMLESS.search(name):
+        if (scaler or ACTIVE.search(name)) and not _HARMLESS.search(name):
             self.machine.escape(path, optimizers or list(path.optimizers))
 
     def _inherited(self, call: ast.Call, func: Value) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mixprec.lint.protocol._conditions import Both, Either, Formula, Literal, Not, Truth, atoms
 from mixprec.lint.protocol._ledger import Fault, Ledger, Sighting
@@ -38,13 +38,14 @@ class Conclusion:
     """A fault and when it happens.
 
     `always`: on every path there, whether or not the scaler is enabled. `again`: only when the function it is in is
-    called a second time.
+    called a second time. `within`: the functions that were walked together with it.
     """
 
     fault: Fault
     conditions: tuple[Condition, ...]
     always: bool = True
     again: bool = False
+    within: frozenset[ast.AST] = field(default=frozenset(), repr=False, compare=False)
 
     @property
     def kind(self) -> str:
@@ -95,9 +96,20 @@ def _conditions(fault: Fault, sightings: list[Sighting]) -> tuple[tuple[Conditio
     conditions |= set(_enabled(enabled))
     ordered = sorted(conditions, key=lambda c: (c.volatile, c.text))
     changing = [literal for literal in chosen if literal.atom.volatile]
+    if any(_entangled(literal, seen[0]) for literal in changing):
+        return None
     if len({literal.decision for literal in changing}) > 1 or len(ordered) - len(changing) > MOST_FLAGS:
         return None
     return tuple(c for c in ordered if c.text), not chosen
+
+
+def _entangled(literal: Literal, sighting: Sighting) -> bool:
+    """Whether another test of the same loop variable was decided too: the two may exclude each other."""
+    return any(
+        other.decision != literal.decision and other.atom.bases & literal.atom.bases
+        for other in sighting.literals.values()
+        if other.atom.volatile
+    )
 
 
 def _telling_apart(seen: list[Sighting], rest: list[Sighting]) -> list[Literal] | None:

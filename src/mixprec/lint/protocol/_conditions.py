@@ -40,7 +40,8 @@ class Atom:
 
     `key` identifies it, `text` is how the source writes it. `volatile`: it may differ between iterations. `window`:
     it looks like the guard of an accumulation window. `about_scale`: it asks whether a step was skipped. `equals`:
-    it holds when the value of that key equals that constant, so at most one of those atoms is true.
+    it holds when the value of that key equals that constant, so at most one of those atoms is true. `bases`: the loop
+    variables that it asks about.
     """
 
     key: str
@@ -50,6 +51,7 @@ class Atom:
     about_scale: bool = field(compare=False, default=False)
     equals: tuple[str, str] | None = field(compare=False, default=None)
     node: ast.AST | None = field(compare=False, default=None)
+    bases: frozenset[str] = field(compare=False, default=frozenset())
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,7 @@ def _whole(formula: Both | Either, value: bool, literals: Literals, decision: in
         window=any(a.window for a in inside),
         about_scale=any(a.about_scale for a in inside),
         node=inside[0].node,
+        bases=frozenset().union(*(a.bases for a in inside)),
     )
     extended = {**literals, atom.key: Literal(atom, value, decision)}
     if isinstance(formula, Both) is value:

@@ -96,6 +96,7 @@ def combined(key: str, values: Iterable[Value], volatile: bool = False) -> Opaqu
         cut=opaque[0].cut if all(value.cut for value in opaque) else None,
         gradient=any(value.gradient for value in opaque),
         outside=all(value.outside for value in opaque),
+        bases=frozenset().union(*(value.bases for value in opaque)),
     )
 
 
@@ -178,7 +179,10 @@ class Expressions:
     def _counted(self, value: Value, name: str, path: Path) -> Value:
         """A number that is counted up is another one in each iteration."""
         counted = isinstance(value, Const) and path.loops and name in self.facts(path).counters
-        return Opaque(f"{name}{self.place(path)}", volatile=True) if counted and is_number(value) else value
+        if not counted or not is_number(value):
+            return value
+        key = f"{name}{self.place(path)}"
+        return Opaque(key, volatile=True, bases=frozenset((key,)))
 
     def global_value(self, frame: int, name: str) -> Value:
         """What `name` is at module level, where the module itself has not been walked."""
@@ -583,6 +587,7 @@ class Expressions:
             volatile,
             window=bool(_WINDOW.search(text)) or any(isinstance(v, Opaque) and v.modulo for v in known),
             about_scale=about_scale or bool(_ABOUT_SCALE.search(text)),
+            bases=frozenset().union(*(value.bases for value in known if isinstance(value, Opaque))),
             node=node,
         )
 

@@ -17,7 +17,7 @@ from mixprec.lint._names import AUTOCASTS, SCALERS
 if TYPE_CHECKING:
     from mixprec.lint._view import FileView
 
-__all__ = ["CLIPPERS", "Def", "Facts", "facts", "last_name"]
+__all__ = ["ACTIVE", "CLIPPERS", "Def", "Facts", "facts", "last_name"]
 
 Def = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -47,7 +47,12 @@ _EVENTS = CLIPPERS | {
     "zero_grad",
 }
 _EVALUATES = re.compile(r"forward$|__call__|eval|valid|test|infer|predict|generat|sampl|encode|decode", re.IGNORECASE)
-_ACTIVE = re.compile(r"step|backward|optimi|zero_grad|clip|hook|callback|train", re.IGNORECASE)
+ACTIVE = re.compile(
+    r"scaler|step|backward|update|optimi|train|zero|clip|closure|apply|hook|callback|dispatch|fire|event|fit",
+    re.IGNORECASE,
+)
+"""Names of functions that may take part in the protocol when they are handed an optimizer or a scaler."""
+
 _CORE = frozenset({"backward", "scale", "unscale_", "update"})
 _CONTEXTS = frozenset({"Join", "autocast", "inference_mode", "no_grad", "nullcontext", "suppress"})
 _OPTIMIZER = re.compile(r"optim|^opts?(_|\d|$)|_opts?\d*$", re.IGNORECASE)
@@ -248,7 +253,7 @@ class Facts:
         name = last_name(call.func)
         if name in self.functions:
             return False
-        if not _ACTIVE.search(name):
+        if not ACTIVE.search(name):
             return any(self.is_scaler(last_name(arg)) for arg in call.args if not isinstance(arg, ast.Call))
         if "backward" in name:
             return True

@@ -20,12 +20,18 @@ __all__ = ["Machine"]
 
 
 class Machine:
-    """Moves paths through the protocol and signs the ledger."""
+    """Moves paths through the protocol and signs the ledger.
+
+    `where` are the calls that led to the code that runs, `site` the last of them in the file itself while the code of
+    another one runs. `sites` keeps it for every call there. `several`: there are several optimizers.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.where: Where = ()
         self.several = False
+        self.site: ast.AST | None = None
+        self.sites: dict[ast.AST, ast.AST] = {}
 
     # --- what stands where
 

@@ -7,13 +7,13 @@ shows is said only where no call that could put it right is out of sight.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mixprec.lint._owners import Owner
 from mixprec.lint._view import FileView
 from mixprec.lint.protocol._conclude import Conclusion, conclude
 from mixprec.lint.protocol._facts import Def, facts
-from mixprec.lint.protocol._ledger import Ledger
+from mixprec.lint.protocol._ledger import Fault, Ledger
 from mixprec.lint.protocol._machine import Machine
 from mixprec.lint.protocol._path import Path
 from mixprec.lint.protocol._values import Class, Instance
@@ -40,10 +40,6 @@ class Trace:
     reached: frozenset[ast.AST]
     entered: frozenset[ast.AST]
 
-    def unseen(self, view: FileView, node: ast.AST) -> bool:
-        """Whether `node` stands in a function that was not walked, so that what it does there is not known."""
-        return node not in self.reached and (view.function(node) or view.tree) not in self.entered
-
     def of(self, *kinds: str) -> list[Conclusion]:
         """The conclusions of these kinds, by place."""
         found = [c for c in self.conclusions if c.kind in kinds]
@@ -62,19 +58,25 @@ def trace(view: FileView) -> Trace:
     for root in _roots(view):
         if root in covered or len(covered) > MOST_ROOTS or steps > MOST_STEPS:
             continue
-        ledger, entered, taken = _walked(view, root)
-        steps += taken
+        ledger, walker = _walked(view, root)
+        steps, entered = steps + walker.steps, frozenset(walker.entered)
         covered |= entered
         reached |= ledger.reached
         pseudo = None if isinstance(root, ast.Module) else id(root)
-        conclusions += conclude(ledger, pseudo)
-    return Trace(tuple(c for c in conclusions if _here(view, c)), frozenset(reached), frozenset(covered))
+        for conclusion in conclude(ledger, pseudo):
+            moved = _moved(view, walker.machine.sites, conclusion.fault)
+            if moved is not None:
+                conclusions.append(replace(conclusion, fault=moved, within=entered))
+    return Trace(tuple(conclusions), frozenset(reached), frozenset(covered))
 
 
-def _here(view: FileView, conclusion: Conclusion) -> bool:
-    """Whether the fault stands in this file and not in one that was walked into."""
-    anchor = conclusion.fault.anchor
-    return view.parent(anchor) is not None
+def _moved(view: FileView, sites: dict[ast.AST, ast.AST], fault: Fault) -> Fault | None:
+    """`fault` as seen from this file: what stands in another one is said where this one calls it."""
+    anchor = fault.anchor if view.parent(fault.anchor) is not None else sites.get(fault.anchor)
+    if anchor is None:
+        return None
+    others = (node if view.parent(node) is not None else sites.get(node) for node in fault.others)
+    return replace(fault, anchor=anchor, others=tuple(node for node in others if node is not None))
 
 
 def _roots(view: FileView) -> list[ast.Module | Def]:
@@ -85,14 +87,12 @@ def _roots(view: FileView) -> list[ast.Module | Def]:
     return [view.tree, *functions]
 
 
-def _walked(view: FileView, root: ast.Module | Def) -> tuple[Ledger, set[ast.AST], int]:
+def _walked(view: FileView, root: ast.Module | Def) -> tuple[Ledger, Walker]:
     """Walk from `root`; again, knowing that there are several optimizers, when there turn out to be."""
     ledger, walker, optimizers = _attempt(view, root, several=False)
-    steps = walker.steps
     if optimizers > 1:
         ledger, walker, _ = _attempt(view, root, several=True)
-        steps += walker.steps
-    return ledger, walker.entered, steps
+    return ledger, walker
 
 
 def _attempt(view: FileView, root: ast.Module | Def, several: bool) -> tuple[Ledger, Walker, int]:

@@ -51,7 +51,8 @@ class Opaque:
     `mark`: it is multiplied by that scale. `unsure`: it may be. `scale`: it is that scale, read as a number
     (`inverse`: its reciprocal). `number`: read back from the device. `region`: made in that autocast region.
     `divisors`: keys it was divided by. `cut`: cut off from the graph, and by what. `outside`: an argument that only
-    the caller knows. `gradient`: the gradient of a parameter. `modulo`: a remainder, true where it is not 0.
+    the caller knows. `gradient`: the gradient of a parameter. `modulo`: a remainder, true where it is not 0. `bases`:
+    keys of the loop variables that it is computed from.
     """
 
     key: str
@@ -67,6 +68,7 @@ class Opaque:
     outside: bool = False
     gradient: bool = False
     modulo: bool = False
+    bases: frozenset[str] = frozenset()
     notable: bool = field(init=False, compare=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
@@ -162,7 +164,7 @@ class Context:
 class Function:
     """A function of this project, with the frames it closes over and the instance it is bound to."""
 
-    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda = field(compare=False)
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
     view: FileView = field(compare=False)
     chain: tuple[int, ...]
     bound: Instance | None = None
@@ -177,7 +179,7 @@ class Function:
 class Class:
     """A class of this project."""
 
-    node: ast.ClassDef = field(compare=False)
+    node: ast.ClassDef
     view: FileView = field(compare=False)
     chain: tuple[int, ...]
 

@@ -407,14 +407,14 @@ class Walker(Calls):
         name = last_name(source.func) if isinstance(source, ast.Call) else ""
         args = source.args if isinstance(source, ast.Call) else []
         if name == "enumerate" and args:
-            number = Opaque(f"n{id(source)}{self.place(path)}", volatile=True)
+            number = _number(f"n{id(source)}{self.place(path)}")
             inner = target.elts[1] if isinstance(target, ast.Tuple) and len(target.elts) > 1 else target
             return Items((number, self.item(args[0], inner, self.quiet(args[0], path), index, path)))
         if name == "zip" and isinstance(target, ast.Tuple) and len(target.elts) == len(args):
             pairs = zip(args, target.elts, strict=True)
             return Items(tuple(self.item(a, t, self.quiet(a, path), index, path) for a, t in pairs))
         if name == "range":
-            return Opaque(f"n{id(source)}{self.place(path)}", volatile=True)
+            return _number(f"n{id(source)}{self.place(path)}")
         if isinstance(iterable, (Items, Table)):
             return self.element(iterable, index, source, path)
         if self.facts(path).is_optimizer(last_name(target)):
@@ -452,7 +452,7 @@ class Walker(Calls):
         changed = self._assigned(node)
         for (frame, name), value in path.env.items():
             if name in changed and is_number(value):
-                path.env[(frame, name)] = Opaque(f"{name}{self.place(path)}", volatile=True)
+                path.env[(frame, name)] = _number(f"{name}{self.place(path)}")
 
     @staticmethod
     def _age(store: dict[K, Value]) -> None:
@@ -545,8 +545,10 @@ class Walker(Calls):
         path.expanded = {}
         self._bind_arguments(function, frame, args, kwargs, path)
         self._decorate(function, path)
-        where = self.machine.where
+        where, site = self.machine.where, self.machine.site
         self.machine.where = (*where, id(call))
+        if site is None and function.view is not self.view:
+            self.machine.site = call
         self.stack.append(node)
         path.result = Const(None)
         try:
@@ -559,7 +561,7 @@ class Walker(Calls):
                 out = [one for one in self.block(node.body, [path]) if one.exit in (None, "return")]
         finally:
             self.stack.pop()
-            self.machine.where = where
+            self.machine.where, self.machine.site = where, site
         for one in out:
             self._return_from(frame, before[0], before[1], before[2], one)
         return self.join(out)
@@ -681,6 +683,11 @@ def _references(node: ast.AST) -> Iterable[ast.expr]:
     else:
         for inside in ast.iter_child_nodes(node):
             yield from _references(inside)
+
+
+def _number(key: str) -> Opaque:
+    """A number that is another one in each iteration."""
+    return Opaque(key, volatile=True, bases=frozenset((key,)))
 
 
 def _wants_care(value: Value) -> bool:

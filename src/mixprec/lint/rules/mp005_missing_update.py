@@ -6,7 +6,7 @@ import ast
 
 from mixprec.lint._rule import FixSafety
 from mixprec.lint._view import FileView
-from mixprec.lint.protocol import Conclusion, OrderRule, call_statement, facts, last_name, receiver, trace
+from mixprec.lint.protocol import Conclusion, OrderRule, call_statement, facts, last_name, receiver
 from mixprec.records import Edit, Finding, Severity
 
 
@@ -56,8 +56,8 @@ for x, y in loader:
     kinds = ("missing-update",)
 
     def also_again(self, view: FileView, conclusion: Conclusion) -> bool:
-        """Only where the scaler is this file's own and every update in it was seen."""
-        return not conclusion.fault.outside and not any(_unseen_updates(view))
+        """Only where the scaler is this file's own and nothing else in it updates one."""
+        return not conclusion.fault.outside and not _updates_elsewhere(view, conclusion)
 
     def describe(self, view: FileView, conclusion: Conclusion) -> Finding | None:
         """The place is the last step of the iteration, after which the update belongs."""
@@ -86,14 +86,13 @@ def _steps(view: FileView, stmt: ast.stmt, scaler: str) -> bool:
     return isinstance(call, ast.Call) and last_name(call.func) == "step" and receiver(view, call) == scaler
 
 
-def _unseen_updates(view: FileView) -> list[ast.Call]:
-    """Updates of scalers in functions that were not walked."""
-    known, walked = view.memo(facts), view.memo(trace)
-    return [
-        call
-        for call in view.nodes(ast.Call)
-        if isinstance(call.func, ast.Attribute)
+def _updates_elsewhere(view: FileView, conclusion: Conclusion) -> bool:
+    """Whether a function that was not walked together with this one updates a scaler."""
+    known = view.memo(facts)
+    return any(
+        isinstance(call.func, ast.Attribute)
         and call.func.attr == "update"
         and known.is_scaler(last_name(call.func.value))
-        and walked.unseen(view, call)
-    ]
+        and (view.function(call) or view.tree) not in conclusion.within
+        for call in view.nodes(ast.Call)
+    )

@@ -64,7 +64,7 @@ for x, y in loader:
         """Missing: at the backward that adds to what is left. Misplaced: at the call that clears."""
         node, changing = conclusion.fault.anchor, conclusion.changing
         if conclusion.kind == "stale-gradients":
-            if any(_unseen_clearing(view)):
+            if _clears_elsewhere(view, conclusion):
                 return None
             text = f"backward() adds to gradients that the last step has used{conclusion.when}: zero_grad() is missing."
             return self.finding(view, node, text, fix=self.fix("Call optimizer.zero_grad() once per step."))
@@ -80,9 +80,8 @@ for x, y in loader:
         return self.finding(view, node, text, fix=self.fix("Clear the gradients under the test that guards the step."))
 
 
-def _unseen_clearing(view: FileView) -> list[ast.AST]:
-    """What may clear gradients, in functions that were not walked."""
-    walked = view.memo(trace)
+def _clears_elsewhere(view: FileView, conclusion: Conclusion) -> bool:
+    """Whether something clears gradients in a function that was not walked, or not together with this one."""
     calls: list[ast.AST] = [
         call
         for call in view.nodes(ast.Call)
@@ -94,4 +93,5 @@ def _unseen_clearing(view: FileView) -> list[ast.AST]:
         for target in node.targets
         if isinstance(target, ast.Attribute) and target.attr == "grad"
     ]
-    return [node for node in (*calls, *assigned) if walked.unseen(view, node)]
+    walked = conclusion.within if conclusion.again else view.memo(trace).entered
+    return any((view.function(node) or view.tree) not in walked for node in (*calls, *assigned))
