@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mixprec.lint.dtypes._dtypes import FORMATS, INTEGERS, LOW
+from mixprec.lint.dtypes._layers import parameters
 from mixprec.lint.dtypes._region import rule_of
 from mixprec.lint.dtypes._state import Event
 from mixprec.lint.dtypes._trace import Hit, Trace, happened, held, traces
@@ -45,6 +46,7 @@ __all__ = [
     "held",
     "number_of",
     "number_words",
+    "parameters",
     "rule_of",
     "short",
     "spoken",

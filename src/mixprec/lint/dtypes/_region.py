@@ -56,9 +56,14 @@ def entered(autocast: Autocast, around: Region, device: str) -> Region:
     if dtypes == DEFAULT:
         inherits = around.enabled is not False and around.device == where
         dtypes = around.dtypes if inherits else one("float16" if where == "cuda" else "bfloat16")
-    if dtypes is not None and not dtypes & LOW:
-        return Region(where, dtypes, False, autocast.cache, autocast.node)
+    if dtypes is not None and not dtypes & LOW:  # CUDA casts to float32 then, other devices switch off with a warning
+        on = where == "cuda" and dtypes == FLOAT32 and autocast.enabled is not False
+        return Region(where, dtypes, on, autocast.cache, autocast.node)
     return Region(where, dtypes, autocast.enabled is not False, autocast.cache, autocast.node)
+
+
+_COMPOSITES = {"interpolate": "upsample_nearest2d", "upsample": "upsample_nearest2d"}
+"""Python functions -> one of the ops that they call, all of which have one rule."""
 
 
 @functools.cache
@@ -70,6 +75,7 @@ def _rules(device: str) -> Mapping[str, CastRule]:
 def rule_of(name: str, device: str) -> CastRule:
     """What autocast does to the op that Python calls `name` on `device`."""
     rules = _rules(device)
+    name = _COMPOSITES.get(name, name)
     op = op_of(name)
     return rules.get(name, CastRule.KEEP) if op is None else rules.get(op, CastRule.KEEP)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mixprec.lint.dtypes._dtypes import Dtypes, union
 from mixprec.lint.dtypes._region import OFF, Region
-from mixprec.lint.dtypes._values import Instance, Value, join
+from mixprec.lint.dtypes._values import Instance, Tensor, Value, join, number_of
 
 if TYPE_CHECKING:
     from mixprec.lint._view import FileView
@@ -45,6 +45,25 @@ class Event:
     no_grad: bool | None = False
     backward: bool = False
     module: Instance | None = None
+
+    def value(self, place: int = 0) -> Value | None:
+        """The argument at `place`; None where there is none."""
+        return self.args[place] if place < len(self.args) else None
+
+    def tensor(self, place: int = 0) -> Tensor | None:
+        """The argument at `place`, where it is a tensor."""
+        value = self.value(place)
+        return value if isinstance(value, Tensor) else None
+
+    def number(self, place: int) -> float | None:
+        """The argument at `place`, where it is a known Python number."""
+        value = self.value(place)
+        return None if value is None else number_of(value)
+
+    @property
+    def out(self) -> Tensor | None:
+        """The result, where it is a tensor."""
+        return self.result if isinstance(self.result, Tensor) else None
 
 
 class State:

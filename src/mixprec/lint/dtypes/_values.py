@@ -398,6 +398,8 @@ def _join_items(first: Items, second: Items) -> Items:
     owner = first.owner if first.owner == second.owner else None
     if first.items is not None and second.items is not None and len(first.items) == len(second.items):
         return Items(tuple(join(a, b) for a, b in zip(first.items, second.items, strict=True)), owner=owner)
+    if () in (first.items, second.items):
+        return Items(None, element(second if first.items == () else first), owner)
     return Items(None, join(element(first), element(second)), owner)
 
 

@@ -44,6 +44,8 @@ DEEPEST = 14
 """Functions inside each other; deeper ones are not walked."""
 MOST_WALKS = 40
 """Of one function; after that its result is unknown."""
+MOST_MODULES = 12
+"""Files of the project that one walk looks into; what is beyond them is unknown."""
 MOST_UNROLLED = 8
 
 _DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -92,7 +94,9 @@ class Walker(Calls):
     # --- entries
 
     def module_frame(self, view: FileView) -> Frame:
-        """The names of a file after its statements ran; only once per file."""
+        """The names of a file after its statements ran; only once per file, and of few files."""
+        if view.path not in self._modules and len(self._modules) >= MOST_MODULES:
+            return Frame(view, view.tree)
         if view.path not in self._modules:
             frame = self._modules[view.path] = Frame(view, view.tree)
             self._builtin_names(frame, view is self.state.view)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import Event, Hit, Tag, Tensor, Trace, held, number_of, spoken
+from mixprec.lint.dtypes import Event, Hit, Tag, Tensor, Trace, held, spoken
 from mixprec.records import Finding, Severity
 
 LARGEST = 255.9
@@ -63,14 +63,23 @@ def _squares(trace: Trace, view: FileView) -> Iterator[Hit]:
 
 
 def _squared(event: Event, view: FileView) -> Tensor | None:
-    value = event.args[0] if event.args else None
-    if not isinstance(value, Tensor):
+    value = event.tensor()
+    if value is None:
         return None
     if event.op == "square":
         return value
     if event.op == "pow":
-        power = number_of(event.args[1]) if len(event.args) > 1 else None
+        power = event.number(1)
         return value if power is not None and power >= 2 else None
-    node = event.node
-    same = isinstance(node, ast.BinOp) and ast.dump(node.left) == ast.dump(node.right)
-    return value if same else None
+    return value if _multiplies_itself(event.node) else None
+
+
+def _multiplies_itself(node: ast.AST) -> bool:
+    """`x * x`, `x.mul(x)`, `torch.mul(x, x)`."""
+    if isinstance(node, ast.BinOp):
+        factors: list[ast.expr] = [node.left, node.right]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        factors = list(node.args) if len(node.args) == 2 else [node.func.value, *node.args]
+    else:
+        return False
+    return len(factors) == 2 and ast.dump(factors[0]) == ast.dump(factors[1])

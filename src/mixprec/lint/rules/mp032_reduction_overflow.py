@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import Hit, Tag, Tensor, Trace, held, spoken
+from mixprec.lint.dtypes import Hit, Tag, Trace, held, spoken
 from mixprec.records import Finding, Severity
 
 
@@ -47,8 +47,8 @@ def dice(model, x, target):
 
 def _sums(trace: Trace) -> Iterator[Hit]:
     for event in trace.of("sum", "nansum", "cumsum"):
-        tensor, result = event.args[0] if event.args else None, event.result
-        if not isinstance(tensor, Tensor) or not isinstance(result, Tensor):
+        tensor, result = event.tensor(), event.out
+        if tensor is None or result is None:
             continue
         if tensor.half and result.half and (result.rank0 or event.op == "cumsum") and Tag.NORMALISED not in tensor.tags:
             yield Hit(event.node, f"This sums {spoken(tensor)} values in float16.")

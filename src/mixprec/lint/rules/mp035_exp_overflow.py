@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import Hit, Tag, Tensor, Trace, held, spoken
+from mixprec.lint.dtypes import Hit, Tag, Trace, held, spoken
 from mixprec.records import Finding, Severity
 
 LARGEST = 11.08
@@ -54,8 +54,8 @@ def sample(encode, x):
 
 def _exponentials(trace: Trace) -> Iterator[Hit]:
     for event in trace.of("exp", "expm1", "sinh", "cosh"):
-        tensor, result = event.args[0] if event.args else None, event.result
-        if not isinstance(tensor, Tensor) or not isinstance(result, Tensor):
+        tensor, result = event.tensor(), event.out
+        if tensor is None or result is None:
             continue
         if tensor.half and result.half and tensor.bounds.high > LARGEST and Tag.PARAMETER not in tensor.tags:
             yield Hit(

@@ -69,14 +69,12 @@ def attend(scores, mask):
 
 def _fills(trace: Trace) -> Iterator[Hit]:
     for event in trace.of(*VALUES):
-        tensor = event.result if event.op in ("full", "new_full") else event.args[0] if event.args else None
-        number = _too_large(event, tensor) if isinstance(tensor, Tensor) and tensor.low else None
-        if number is not None and isinstance(tensor, Tensor):
+        tensor = event.out if event.op in ("full", "new_full") else event.tensor()
+        number = _too_large(event, tensor) if tensor is not None and tensor.low else None
+        if number is not None and tensor is not None:
             ends = "65504" if tensor.half else "3.39e38"
-            yield Hit(
-                event.node,
-                f"{number_words(number)} does not fit: the tensor is {spoken(tensor)} here, which ends at {ends}.",
-            )
+            words = f"the tensor is {spoken(tensor)} here, which ends at {ends}"
+            yield Hit(event.node, f"{number_words(number)} does not fit: {words}.")
 
 
 def _too_large(event: Event, tensor: Tensor) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import Hit, Tensor, Trace, held, number_of
+from mixprec.lint.dtypes import Hit, Tensor, Trace, held
 from mixprec.records import Finding, Severity
 
 
@@ -52,8 +52,8 @@ distance.backward()
 
 def _roots(trace: Trace) -> Iterator[Hit]:
     for event in trace.of("sqrt", "pow"):
-        tensor = event.args[0] if event.args else None
-        power = number_of(event.args[1]) if event.op == "pow" and len(event.args) > 1 else 0.5
+        tensor = event.tensor()
+        power = event.number(1) if event.op == "pow" else 0.5
         if power is None or not 0 < power < 1 or not isinstance(tensor, Tensor) or event.no_grad is not False:
             continue
         if tensor.bounds.low == 0.0 and tensor.bounds.high > 1.0:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import Hit, Tag, Tensor, Trace, held, number_words
+from mixprec.lint.dtypes import Hit, Tag, Trace, held, number_words
 from mixprec.records import Finding, Severity
 
 
@@ -54,8 +54,8 @@ def loss(x, weight):
 
 def _logarithms(trace: Trace) -> Iterator[Hit]:
     for event in trace.of("log", "log2", "log10"):
-        tensor = event.args[0] if event.args else None
-        if not isinstance(tensor, Tensor):
+        tensor = event.tensor()
+        if tensor is None:
             continue
         if Tag.VANISHED in tensor.tags and tensor.constant is not None:
             yield Hit(event.node, f"{number_words(tensor.constant)} is 0 in float16, so this is the logarithm of 0.")

@@ -70,7 +70,7 @@ def _divisor(event: Event) -> Tensor | None:
     """What must not be 0."""
     place = 1 if event.op == "div" else 0
     if event.op == "pow":
-        power = number_of(event.args[1]) if len(event.args) > 1 else None
+        power = event.number(1)
         place = 0 if power is not None and power < 0 else len(event.args)
     if event.op == "sqrt" and event.no_grad:
         return None
@@ -86,7 +86,7 @@ def _with_default(event: Event) -> Iterator[Hit]:
     place, default = DEFAULTS[event.op]
     given = event.keywords.get("eps", event.args[place] if place < len(event.args) else None)
     eps = default if given is None else number_of(given)
-    tensor = event.args[0] if event.args else None
+    tensor = event.tensor()
     if eps is None or eps == 0 or FP16.round(eps) != 0 or not isinstance(tensor, Tensor):
         return
     if tensor.half and isinstance(event.result, Tensor) and event.result.half:

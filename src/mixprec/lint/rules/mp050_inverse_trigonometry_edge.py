@@ -49,8 +49,8 @@ def angle(a, b):
 
 def _calls(trace: Trace) -> Iterator[Hit]:
     for event in trace.of("acos", "asin", "atanh", "erfinv", "arccos", "arcsin", "arctanh"):
-        tensor = event.args[0] if event.args else None
-        if not isinstance(tensor, Tensor) or not tensor.low:
+        tensor = event.tensor()
+        if tensor is None or not tensor.low:
             continue
         inside = tensor.bounds.low >= -1 and tensor.bounds.high <= 1
         if not (inside and event.no_grad) and _reaches_one(tensor):

@@ -62,8 +62,8 @@ def _calls(trace: Trace) -> Iterator[Hit]:
     solvers = {name for word in SOLVERS.split() for name in (word, f"linalg.{word}")}
     fourier = {f"fft.{word}" for word in FOURIER.split()} | {"stft"}
     for event in trace.of(*sorted(solvers), *sorted(fourier), *ORDER.split()):
-        tensor = event.args[0] if event.args else None
-        if isinstance(tensor, Tensor) and tensor.low and not _is_lifted(event) and not _may_run(event, tensor, trace):
+        tensor = event.tensor()
+        if tensor is not None and tensor.low and not _is_lifted(event) and not _may_run(event, tensor, trace):
             yield Hit(event.node, f"{event.op} has no kernel for {spoken(tensor)}.")
 
 

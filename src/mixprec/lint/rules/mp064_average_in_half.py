@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import FORMATS, Event, Hit, Tensor, Trace, held, number_of, number_words, spoken
+from mixprec.lint.dtypes import FORMATS, Event, Hit, Tensor, Trace, held, number_words, spoken
 from mixprec.records import Finding, Severity
 
 
@@ -52,10 +52,10 @@ def update(averages, model):
 
 def _updates(trace: Trace, view: FileView) -> Iterator[Hit]:
     for event in trace.of("lerp"):
-        share = number_of(event.args[2]) if len(event.args) > 2 else None
+        share = event.number(2)
         yield from _judged(event, share)
     for event in trace.of("mul"):
-        decay = number_of(event.args[1]) if event.inplace and len(event.args) > 1 else None
+        decay = event.number(1) if event.inplace else None
         if decay is not None and 0.5 < decay < 1 and _is_added_to(event.node, view):
             yield from _judged(event, 1 - decay)
     for event in trace.of("add"):

@@ -51,8 +51,8 @@ def average(losses):
 
 def _additions(trace: Trace, view: FileView) -> Iterator[Hit]:
     for event in trace.of("add"):
-        total = event.args[0]
-        if isinstance(total, Tensor) and total.low and Tag.ACCUMULATOR in total.tags and _repeats(event, total, view):
+        total = event.tensor()
+        if total is not None and total.low and Tag.ACCUMULATOR in total.tags and _repeats(event, total, view):
             yield Hit(event.node, f"The total is {spoken(total)} and stops growing.")
 
 

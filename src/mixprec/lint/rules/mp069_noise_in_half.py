@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import Hit, Tensor, Trace, held, spoken
+from mixprec.lint.dtypes import Hit, Trace, held, spoken
 from mixprec.records import Finding, Severity
 
 
@@ -22,26 +22,30 @@ class NoiseInHalf(Rule):
 import torch
 
 
-def noise(shape):
-    return torch.randn(shape, dtype=torch.float16)
+def step(model, latents):
+    noise = torch.randn(latents.shape, dtype=torch.float16)
+    model(latents, noise).mean().backward()
 """
     good = """\
 import torch
 
 
-def noise(shape):
-    return torch.randn(shape).half()
+def step(model, latents):
+    noise = torch.randn(latents.shape).half()
+    model(latents, noise).mean().backward()
 """
     fix_safety = FixSafety.NONE
     sources = ("https://docs.pytorch.org/docs/stable/notes/randomness.html",)
 
     def check(self, view: FileView) -> Iterator[Finding]:
-        """One finding per call."""
+        """One finding per call, in a file that trains."""
+        if "backward" not in view.source:
+            return
         for hit in held(view, _draws):
             yield self.finding(view, hit.node, hit.message, fix=self.fix("Draw in float32 and convert the result."))
 
 
 def _draws(trace: Trace) -> Iterator[Hit]:
     for event in trace.of("rand", "rand_like", "randn", "randn_like"):
-        if isinstance(event.result, Tensor) and event.result.low:
-            yield Hit(event.node, f"These random numbers are drawn in {spoken(event.result)}.")
+        if event.out is not None and event.out.low:
+            yield Hit(event.node, f"These random numbers are drawn in {spoken(event.out)}.")

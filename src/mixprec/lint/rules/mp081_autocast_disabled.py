@@ -9,26 +9,19 @@ from mixprec.lint._constants import Dtype
 from mixprec.lint._names import AUTOCASTS
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import LOW
 from mixprec.records import Finding, Severity
 
 BY_DEVICE = (".cuda.amp", ".cpu.amp", ".xpu.amp")
 
 
 class AutocastDisabled(Rule):
-    """`torch.autocast(torch.device("cuda"))`, `torch.autocast("cuda", True)`, `torch.autocast("cpu", torch.double)`.
-
-    The last switches itself off with a warning; the others raise.
-    """
+    """`torch.autocast(torch.device("cuda"))`, `torch.autocast("cuda", True)`, `torch.autocast(dtype=torch.float16)`."""
 
     code = "MP081"
     name = "autocast-disabled"
     severity = Severity.ERROR
-    title = "autocast is given an argument with which it raises or switches itself off."
-    why = (
-        "The first argument is the name of a device type, not a device, a flag or a dtype; the second is a 16-bit "
-        "dtype. A float32 dtype switches autocast off with no more than a warning."
-    )
+    title = "autocast is given arguments with which it raises."
+    why = "Its first argument is the name of a device type, not a device, a flag or a dtype; the second is a dtype."
     bad = """\
 import torch
 
@@ -93,10 +86,6 @@ def run(model, x):
         if isinstance(value, bool):
             fix = self.fix("Name the flag.", view.edit.replace(node, f"enabled={value}"))
             yield self.finding(view, node, "This flag is taken for the dtype.", fix=fix)
-        elif isinstance(value, Dtype) and value.name not in LOW:
-            message = f"autocast to {value.name} does nothing."
-            fix = self.fix("Use a 16-bit dtype, or enabled=False where float32 is meant.")
-            yield self.finding(view, node, message, fix=fix, severity=Severity.WARNING)
 
 
 def _is_device(view: FileView, node: ast.expr) -> bool:

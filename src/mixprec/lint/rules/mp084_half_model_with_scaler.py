@@ -73,7 +73,7 @@ def train(layer, loss_fn, loader):
 
 def _steps(trace: Trace) -> Iterator[Hit]:
     for event in trace.of("scaler.unscale_", "scaler.step"):
-        scaler, optimizer, trained = event.args[0], event.args[1] if len(event.args) > 1 else None, event.args[-1]
+        scaler, optimizer, trained = event.value(), event.value(1), event.args[-1]
         if not isinstance(scaler, Scaler) or scaler.enabled is False or scaler.sharded:
             continue
         if isinstance(trained, Tensor) and trained.half and Tag.PARAMETER in trained.tags:
@@ -92,8 +92,8 @@ def _trainers(trace: Trace, view: FileView) -> Iterator[Hit]:
     if not any(_asks_for_fp16(call, view) for call in view.nodes(ast.Call)):
         return
     for event in trace.of("call"):
-        name = getattr(event.args[0], "name", "")
-        model = event.keywords.get("model", event.args[1] if len(event.args) > 1 else None)
+        name = getattr(event.value(), "name", "")
+        model = event.keywords.get("model", event.value(1))
         if name in ("transformers.Trainer", "transformers.Seq2SeqTrainer") and _is_half(model):
             yield Hit(_where(model, event), _said(None))
 

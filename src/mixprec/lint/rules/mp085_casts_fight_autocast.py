@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import Hit, Tag, Tensor, Trace, dtype_words, held
+from mixprec.lint.dtypes import Hit, Tag, Trace, dtype_words, held
 from mixprec.records import Finding, Severity
 
 
@@ -49,8 +49,8 @@ def run(model, image):
 
 def _conversions(trace: Trace) -> Iterator[Hit]:
     for event in trace.of("half", "bfloat16", "to", "type"):
-        tensor, result = event.args[0] if event.args else None, event.result
-        if not isinstance(tensor, Tensor) or not isinstance(result, Tensor) or not event.region.enabled:
+        tensor, result = event.tensor(), event.out
+        if tensor is None or result is None or not event.region.enabled:
             continue
         if tensor.only("float32") and result.low and event.no_grad is not True and Tag.PARAMETER not in tensor.tags:
             words = dtype_words(result.dtypes)

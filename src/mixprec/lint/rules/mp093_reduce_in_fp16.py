@@ -52,7 +52,7 @@ def compress(state, bucket: dist.GradBucket):
 
 def _reductions(trace: Trace) -> Iterator[Hit]:
     for event in trace.of("all_reduce", "reduce", "reduce_scatter"):
-        tensor = event.args[0] if event.args else None
+        tensor = event.tensor()
         if (
             isinstance(tensor, Tensor)
             and tensor.half

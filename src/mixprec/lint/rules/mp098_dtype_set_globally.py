@@ -11,6 +11,7 @@ from mixprec.lint.dtypes import LOW
 from mixprec.records import Finding, Severity
 
 SETTERS = ("torch.set_default_dtype", "torch.set_default_tensor_type")
+TENSOR_TYPES = {"BFloat16Tensor": "bfloat16", "HalfTensor": "float16"}
 TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer", "DPOTrainer", "GRPOTrainer")
 
 
@@ -50,7 +51,7 @@ optimizer = torch.optim.AdamW(model.parameters())
         if not _trains(view):
             return
         for call in view.calls(*SETTERS):
-            dtype = view.dtype(call.args[0]) if call.args else None
+            dtype = _named(view, call.args[0]) if call.args else None
             if dtype in LOW and not _is_set_back(view, call):
                 message = f"Every parameter made from here on is {dtype}."
                 yield self.finding(view, call, message, fix=self.fix("Remove it, and use torch.autocast."))
@@ -66,6 +67,13 @@ optimizer = torch.optim.AdamW(model.parameters())
                 if asked is not None and view.constant(asked) == "auto":
                     message = "The weights keep the dtype of their file, which may have 16 bits, and AMP trains them."
                     yield self.finding(view, asked, message, fix=self.fix("Load with torch_dtype=torch.float32."))
+
+
+def _named(view: FileView, node: ast.expr) -> str | None:
+    """The dtype that `torch.float16`, `torch.HalfTensor` or `"torch.cuda.HalfTensor"` names."""
+    value = view.constant(node)
+    name = value if isinstance(value, str) else view.dotted(node) or ""
+    return view.dtype(node) or TENSOR_TYPES.get(name.rpartition(".")[2])
 
 
 def _trains(view: FileView) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import Event, Hit, Tensor, Trace, held
+from mixprec.lint.dtypes import Event, Hit, Trace, held
 from mixprec.records import Finding, Severity
 
 
@@ -51,8 +51,8 @@ def loss(hidden, weight, labels):
 
 def _copies(trace: Trace, view: FileView) -> Iterator[Hit]:
     for event in trace.of("float", "to"):
-        tensor, result = event.args[0], event.result
-        copies = isinstance(tensor, Tensor) and isinstance(result, Tensor) and tensor.low and result.only("float32")
+        tensor, result = event.tensor(), event.out
+        copies = tensor is not None and result is not None and tensor.low and result.only("float32")
         if copies and event.region.enabled and _is_logits(event, view) and _feeds_loss(event.node, view):
             yield Hit(event.node, "This copies the logits to float32; the loss would convert them by itself.")
 

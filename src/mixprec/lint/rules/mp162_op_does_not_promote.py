@@ -67,7 +67,7 @@ def write(x):
 
 def _writes(trace: Trace) -> Iterator[Hit]:
     for event in trace.of("setitem", *SOURCES):
-        destination = event.args[0] if event.args else None
+        destination = event.tensor()
         source = _source(event)
         if not isinstance(destination, Tensor) or not isinstance(source, Tensor) or source.rank0:
             continue
@@ -80,7 +80,8 @@ def _writes(trace: Trace) -> Iterator[Hit]:
 
 def _source(event: Event) -> Value | None:
     if event.op == "setitem":
-        return event.args[2] if _is_advanced(event.args[1]) else None
+        index = event.value(1)
+        return event.value(2) if index is not None and _is_advanced(index) else None
     place, keyword = SOURCES[event.op]
     return event.keywords.get(keyword, event.args[place] if place < len(event.args) else None)
 

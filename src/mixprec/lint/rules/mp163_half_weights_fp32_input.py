@@ -63,8 +63,8 @@ def _calls(trace: Trace) -> Iterator[Hit]:
 
 def _weights_are_wide(event: Event) -> bool:
     """A normalisation with float32 weights takes 16-bit inputs."""
-    weight = event.args[1] if len(event.args) > 1 else None
-    return not (isinstance(weight, Tensor) and weight.low)
+    weight = event.tensor(1)
+    return weight is None or not weight.low
 
 
 def _where(event: Event, wide: Tensor) -> ast.AST:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import Hit, Tensor, Trace, dtype_words, held
+from mixprec.lint.dtypes import Hit, Trace, dtype_words, held
 from mixprec.records import Finding, Severity
 
 LOSSES = (
@@ -67,8 +67,8 @@ def loss(x, y):
 
 def _losses(trace: Trace) -> Iterator[Hit]:
     for event in trace.of(*LOSSES):
-        tensor, result = event.args[0] if event.args else None, event.result
-        if not isinstance(tensor, Tensor) or not isinstance(result, Tensor) or event.region.enabled is not False:
+        tensor, result = event.tensor(), event.out
+        if tensor is None or result is None or event.region.enabled is not False:
             continue
         if tensor.low and result.low and "autocast" in tensor.why:
             words = dtype_words(result.dtypes)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import Hit, Known, Trace, held
+from mixprec.lint.dtypes import Hit, Known, Tensor, Trace, Value, held, parameters
+from mixprec.lint.rules.mp061_updates_round_away import freezes
 from mixprec.records import Finding, Severity
 
 
@@ -41,6 +42,8 @@ with torch.autocast("cuda", dtype=torch.float16, cache_enabled=False):
 
     def check(self, view: FileView) -> Iterator[Finding]:
         """One finding per call."""
+        if freezes(view):
+            return
         for hit in held(view, _traced):
             advice = "Pass cache_enabled=False to this autocast, or trace outside it."
             yield self.finding(view, hit.node, hit.message, fix=self.fix(advice))
@@ -48,7 +51,13 @@ with torch.autocast("cuda", dtype=torch.float16, cache_enabled=False):
 
 def _traced(trace: Trace) -> Iterator[Hit]:
     for event in trace.of("call"):
-        known, region = event.args[0], event.region
+        known, region = event.value(), event.region
         traces = isinstance(known, Known) and known.name == "torch.jit.trace"
-        if traces and region.enabled and region.cache is not False:
+        if traces and region.enabled and region.cache is not False and _needs_casts(event.value(1)):
             yield Hit(event.node, f"Tracing raises in the autocast region of line {region.line}: its cache is on.")
+
+
+def _needs_casts(model: Value | None) -> bool:
+    """Whether a module has float32 parameters, which autocast casts and caches."""
+    weight = None if model is None else parameters(model)
+    return isinstance(weight, Tensor) and weight.only("float32")

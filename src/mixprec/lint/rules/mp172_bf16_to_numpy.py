@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import Hit, Tensor, Trace, held, spoken
+from mixprec.lint.dtypes import Hit, Trace, held, spoken
 from mixprec.records import Edit, Finding, Severity
 
 
@@ -45,8 +45,8 @@ with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
 
 def _calls(trace: Trace) -> Iterator[Hit]:
     for event in trace.of("numpy", "asarray", "array"):
-        tensor = event.args[0] if event.args else None
-        if isinstance(tensor, Tensor) and tensor.low and "bfloat16" in (tensor.dtypes or ()):
+        tensor = event.tensor()
+        if tensor is not None and tensor.low and "bfloat16" in (tensor.dtypes or ()):
             yield Hit(event.node, f"The tensor is {spoken(tensor)} here, and NumPy has no bfloat16.")
 
 

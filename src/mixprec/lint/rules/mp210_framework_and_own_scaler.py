@@ -6,12 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from mixprec.lint._names import SCALERS
-from mixprec.lint._owners import Owner
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
 from mixprec.records import Finding, Severity
 
-OWNERS = frozenset({Owner.ACCELERATE, Owner.FABRIC, Owner.LIGHTNING})
+SCALES = {"Accelerator": ("mixed_precision", ("fp16",)), "Fabric": ("precision", (16, "16", "16-mixed"))}
+SCALES["Trainer"] = SCALES["Fabric"]
+"""Who makes a scaler of its own, and the argument that says so."""
 BACKWARD = ("backward", "manual_backward")
 
 
@@ -22,9 +23,7 @@ class FrameworkAndOwnScaler(Rule):
     name = "framework-and-own-scaler"
     severity = Severity.ERROR
     title = "A loss scaled by a GradScaler of the script's own is handed to a framework that scales it too."
-    why = (
-        "The gradients are scaled twice and unscaled once: the first steps overflow, or the updates are far too large."
-    )
+    why = "The gradients are scaled twice and unscaled once: they overflow, or the updates are far too large."
     bad = """\
 import torch
 from accelerate import Accelerator
@@ -52,7 +51,7 @@ def step(model, x):
 
     def check(self, view: FileView) -> Iterator[Finding]:
         """One finding per scaled loss."""
-        if not OWNERS & view.owners or not any(True for _ in view.calls(*SCALERS)):
+        if not any(True for _ in view.calls(*SCALERS)) or not any(_scales(view, call) for call in view.nodes(ast.Call)):
             return
         for call in view.nodes(ast.Call):
             if isinstance(call.func, ast.Attribute) and call.func.attr in BACKWARD and len(call.args) == 1:
@@ -65,3 +64,12 @@ def step(model, x):
                     message = "The framework scales this loss once more."
                     fix = self.fix("Pass the loss as it is, and let the framework scale.")
                     yield self.finding(view, scaled, message, fix=fix)
+
+
+def _scales(view: FileView, call: ast.Call) -> bool:
+    """Whether a framework is told to train in float16, for which it scales the loss."""
+    name = (view.dotted(call.func) or "").rpartition(".")[2]
+    if name not in SCALES:
+        return False
+    argument, values = SCALES[name]
+    return view.constant(view.argument(call, None, argument)) in values
