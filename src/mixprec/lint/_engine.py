@@ -39,7 +39,7 @@ def lint_source(
     parsing and the rules.
     """
     selected = _as_tuple(select)
-    rules = tuple(rule for rule in _chosen(selected, _as_tuple(ignore)) if mentions(source, rule.words))
+    rules = _listening(_chosen(selected, _as_tuple(ignore)), source)
     if not rules and not (_names_unreadable(selected) and speaks(source)):
         return []
     try:
@@ -73,6 +73,12 @@ def _chosen(select: tuple[str, ...] | None, ignore: tuple[str, ...] | None) -> S
 
 def _matches(rule: type[Rule], patterns: tuple[str, ...]) -> bool:
     return any(rule.code.startswith(p.upper()) or rule.name == p.lower() for p in patterns if p)
+
+
+def _listening(rules: Sequence[type[Rule]], source: str) -> list[type[Rule]]:
+    """Those of `rules` that have a word in `source`; most rules share theirs, and each list is searched once."""
+    heard = {words: mentions(source, words) for words in {rule.words for rule in rules}}
+    return [rule for rule in rules if heard[rule.words]]
 
 
 def _run(rule: type[Rule], view: FileView) -> list[Finding]:

@@ -27,19 +27,19 @@ SHORT = 4
 """Letters; a word in lower case up to this length occurs inside others that say nothing of precision."""
 
 
-@functools.lru_cache(maxsize=256)
-def _pattern(words: frozenset[str]) -> re.Pattern[str]:
-    return re.compile("|".join(map(_spelling, sorted(words, key=lambda word: (-len(word), word)))))
-
-
-def _spelling(word: str) -> str:
-    is_short = len(word) <= SHORT and word.islower()
-    return rf"(?<![A-Za-z]){re.escape(word)}(?![a-z])" if is_short else re.escape(word)
-
-
 def mentions(source: str, words: Iterable[str]) -> bool:
-    """Whether any of `words` occurs in `source`. **Cost**: one pass over the text, no parsing.
+    """Whether any of `words` occurs in `source`. **Cost**: one search per word at most, no parsing.
 
     A short word must stand by itself, as `amp` does in `use_amp` and not in `example`; a longer one may be a part.
     """
-    return _pattern(frozenset(words)).search(source) is not None
+    return any(word in source and (not _is_short(word) or _alone(word).search(source)) for word in words)
+
+
+def _is_short(word: str) -> bool:
+    return len(word) <= SHORT and word.islower()
+
+
+@functools.cache
+def _alone(word: str) -> re.Pattern[str]:
+    """The lookbehind stands last: a pattern that begins with plain letters is searched ten times as fast."""
+    return re.compile(rf"{re.escape(word)}(?![a-z])(?<![A-Za-z]{re.escape(word)})")
