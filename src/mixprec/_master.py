@@ -104,6 +104,10 @@ class MasterWeights:
     def publish_(self) -> None:
         """Round the masters into the 16-bit weights; no change where no step was applied. **Cost**: R 4 W 2."""
         torch._foreach_copy_(self.weights, self.masters)
+        self.published_()
+
+    def published_(self) -> None:
+        """To be called where somebody else rounded the masters into the weights. Cost: Python only."""
         self._versions = self._seen()
 
     @torch.no_grad()

@@ -17,7 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mixprec import GradScaler, presets
 from mixprec._gradients import WaitlessReader
-from mixprec._scaler import _held, _phase, _reports
+from mixprec._kernels import _means
+from mixprec._scaler import _held, _reports
 
 FAKE = {
     "adam": lambda params: torch.optim.Adam(params, amsgrad=True, fused=True),
@@ -138,7 +139,7 @@ def test_handled_as_an_accelerator_no_number_is_read(
     kind: str, max_norm: float | None, rules: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fused optimizers, several rules, overflows; only momentum's first applied step is the host's."""
-    monkeypatch.setattr(_phase, "reader_for", lambda devices, *, below_one: WaitlessReader(below_one))
+    monkeypatch.setattr(_means, "reader_for", lambda devices, *, below_one: WaitlessReader(below_one))
     monkeypatch.setattr(_reports, "on_host", lambda tensor: False)
     monkeypatch.setattr(_held, "on_host", lambda tensor: False)
     weight = nn.Parameter(torch.ones(8))

@@ -14,7 +14,8 @@ from torch import nn
 
 from mixprec import GradScaler
 from mixprec._gradients import WaitlessReader
-from mixprec._scaler import _phase, _reports
+from mixprec._kernels import _means
+from mixprec._scaler import _reports
 from mixprec.errors import InvalidValueError
 from mixprec.records import StepReason
 
@@ -36,7 +37,7 @@ READERS = pytest.mark.parametrize("waitless", [False, True], ids=["host", "accel
 def as_accelerator(waitless: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has CPU tensors handled as those of an accelerator are."""
     if waitless:
-        monkeypatch.setattr(_phase, "reader_for", lambda devices, *, below_one: WaitlessReader(below_one))
+        monkeypatch.setattr(_means, "reader_for", lambda devices, *, below_one: WaitlessReader(below_one))
         monkeypatch.setattr(_reports, "on_host", lambda tensor: False)
 
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.amp.grad_scaler import OptState, _refresh_per_optimizer_state
 
 from mixprec._agreement import Agreements, Grouping, OnDisagreement, settle
-from mixprec._gradients import Clipping, Plans, collect, multiply_, parameters, reciprocal, refuse_half
+from mixprec._gradients import Clipping, Plans, collect, parameters, reciprocal, refuse_half
+from mixprec._kernels import Kernels, chosen, means_of
 from mixprec._loss_scale import Rules, State, initial
 from mixprec._scaler._contract import Contract, SafeSkips, contract_of
 from mixprec._scaler._guards import DEFAULT_GUARDS, Guard, Watch, guards_from, taken_by_scaler
@@ -50,6 +51,7 @@ class GradScaler(HeldScale):
         guards: the kinds of misuse to watch for, by default all that cost nothing; an empty set watches for none.
         process_group: ranks that have to agree whether a step is applied: a process group, a list of them, or an
             `Agreement`. None: the ranks of DTensor parameters' meshes, else this process alone, which is right for DDP.
+        kernels: what reads and multiplies gradients, PyTorch's own kernels or, if asked for, `Kernels.TRITON`.
 
     Raises: AssertionError as torch does, InvalidValueError for values that torch accepts and is broken by,
         LossScaleFloorError from `update`.
@@ -75,8 +77,10 @@ class GradScaler(HeldScale):
         rules: Rules | None = None,
         guards: Iterable[Guard | str] = DEFAULT_GUARDS,
         process_group: Grouping = None,
+        kernels: Kernels | str = Kernels.FOREACH,
     ) -> None:
         self._guards = guards_from(guards)
+        self._kernels = chosen(kernels)
         if enabled and cuda_is_missing(device):
             warnings.warn("torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.", stacklevel=2)
             enabled = False
@@ -97,6 +101,7 @@ class GradScaler(HeldScale):
         self._safe_skips = SafeSkips()
         self._agreements = Agreements(self._process_group)
         self._plans = Plans()
+        self._means = means_of(self._kernels if self._enabled else Kernels.FOREACH, self._device)
         self._one = torch.ones(())
         self._watch = Watch(self._guards if self._enabled else frozenset())
 
@@ -165,9 +170,9 @@ class GradScaler(HeldScale):
         gradients = collect(params, plan=self._plans.of(optimizer, params))
         if not allow_fp16 and gradients.has_half():
             refuse_half(optimizer)
-        flags = multiply_(gradients, inv_scale, found_inf)
+        flags = self._means.multiply_(gradients, inv_scale, found_inf)
         if self._current_rules().min_scale < 1.0:  # dividing by less than 1 can make infinities: look at the result
-            again = multiply_(gradients, torch.ones_like(inv_scale), torch.zeros_like(found_inf))
+            again = self._means.multiply_(gradients, torch.ones_like(inv_scale), torch.zeros_like(found_inf))
             flags = {device: torch.maximum(flag, again[device]) for device, flag in flags.items()}
         return flags
 
@@ -277,7 +282,7 @@ class GradScaler(HeldScale):
         if not heard and not (len(turns) == 1 and turns[0].contract is Contract.FUSED):
             raise AssertionError("No inf checks were recorded for this optimizer.")
         below_one = self._current_rules().min_scale < 1.0
-        outcome = resolve(turns, agreement, scale.device, max_norm, below_one=below_one)
+        outcome = resolve(turns, agreement, scale.device, max_norm, below_one=below_one, means=self._means)
         for turn in turns:
             noted = {scale.device: outcome.flag} if heard else {}
             self._per_optimizer_states[id(turn.optimizer)]["found_inf_per_device"] = noted
@@ -327,7 +332,7 @@ class GradScaler(HeldScale):
             for turn in turns:
                 refuse_scaler_contract(turn, max_norm)
             agreement = self._agreements.of([turn.optimizer for turn in turns])
-            results, outcome = step_unscaled(turns, agreement, self._plans, max_norm, args, kwargs)
+            results, outcome = step_unscaled(turns, agreement, self._plans, max_norm, self._means, args, kwargs)
         found, clipping = (0.0, None) if outcome is None else (outcome.reading.found_inf, outcome.clipping)
         for turn in turns:
             self._reports.add(turn.optimizer, found, self._one, clipping, StepReason.APPLIED)
@@ -401,7 +406,7 @@ class GradScaler(HeldScale):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        for name in ("_reports", "_safe_skips", "_agreements", "_plans", "_one", "_watch"):
+        for name in ("_reports", "_safe_skips", "_agreements", "_plans", "_means", "_one", "_watch"):
             state.pop(name, None)
         return state
 

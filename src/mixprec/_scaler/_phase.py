@@ -18,11 +18,10 @@ from mixprec._gradients import (
     Reading,
     collect,
     moved,
-    multiply_,
     parameters,
-    reader_for,
     refuse_half,
 )
+from mixprec._kernels import Means
 from mixprec._scaler._contract import Contract, SafeSkips, takes_no_flag
 
 
@@ -69,6 +68,7 @@ class Outcome:
     reading: Reading
     clipping: Clipping | None
     flag: Tensor
+    means: Means
     _found: bool | None = None
 
     @property
@@ -84,7 +84,13 @@ class Outcome:
 
 
 def resolve(
-    turns: Sequence[Turn], agreement: Agreement, device: torch.device, max_norm: float | None, *, below_one: bool
+    turns: Sequence[Turn],
+    agreement: Agreement,
+    device: torch.device,
+    max_norm: float | None,
+    *,
+    below_one: bool,
+    means: Means,
 ) -> Outcome:
     """Reads the gradients of all `turns` once, as one: one flag, one global norm, one clip coefficient.
 
@@ -94,16 +100,16 @@ def resolve(
     accelerators.
     """
     devices = {device}.union(*(turn.gradients.devices() for turn in turns))
-    reader = reader_for(devices, below_one=below_one)
+    reader = means.reader(devices, below_one=below_one, max_norm=max_norm)
     if max_norm is None and all(turn.scale is None and not turn.recheck for turn in turns):
         flag = largest([flag for turn in turns for flag in turn.flags], device)
-        return Outcome(reader, Reading(reader.number(flag), 0.0), None, flag)
+        return Outcome(reader, Reading(reader.number(flag), 0.0), None, flag, means)
     joint = len(turns) > 1
     with torch.no_grad():  # gradients made with create_graph have a graph of their own
         readings = [_read(reader, turn, device, joint) for turn in turns]
         reading = reader.agreed(readings, agreement, device) if joint or agreement.size > 1 else readings[0]
         clipping = reader.clipping(reading, None if joint else turns[0].scale, max_norm)
-    return Outcome(reader, reading, clipping, reader.tensor(reading.found_inf, device))
+    return Outcome(reader, reading, clipping, reader.tensor(reading.found_inf, device), means)
 
 
 def _read(reader: Reader, turn: Turn, device: torch.device, joint: bool) -> Reading:
@@ -128,7 +134,7 @@ def multiply(turns: Iterable[Turn], outcome: Outcome) -> None:
         if turn.contract is Contract.PLAIN:
             multiplier = outcome.reader.multiplier(turn.scale, outcome.coefficient)
             if multiplier is not None:
-                multiply_(turn.gradients, multiplier, torch.zeros_like(outcome.flag))
+                outcome.means.multiply_(turn.gradients, multiplier, torch.zeros_like(outcome.flag))
             turn.scale = None
 
 
@@ -190,6 +196,7 @@ def step_unscaled(
     agreement: Agreement,
     plans: Plans,
     max_norm: float,
+    means: Means,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[list[Any], Outcome]:
@@ -197,7 +204,7 @@ def step_unscaled(
     for turn in turns:
         turn.collect(agreement, plans, keep_half=True)
     device = next((tensor.device for turn in turns for tensor in turn.gradients.tensors), torch.device("cpu"))
-    outcome = resolve(turns, agreement, device, max_norm, below_one=False)
+    outcome = resolve(turns, agreement, device, max_norm, below_one=False, means=means)
     multiply(turns, outcome)
     results = [
         turn.optimizer.step(*args, **kwargs)
