@@ -14,6 +14,9 @@ from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_
 from mixprec import Policy, autocast
 from mixprec._autocast._composites import opened
 from mixprec._autocast._functions import aten_functions, functions_by_op, python_functions
+from mixprec._autocast._plan import plan_for
+from mixprec._autocast._reach import reach
+from mixprec._autocast._rules import Opening, plain
 
 NOT_OPENED = {
     "torch.functional.meshgrid",  # asks through a private function; nothing in it is cast
@@ -82,7 +85,7 @@ COMPOSITES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {
     "Tensor.__matmul__": (lambda x: x @ x.mT, "matmul"),
     "einsum": (lambda x: torch.einsum("bij,bkj->bik", x, x), "einsum"),
     "einsum of a list": (lambda x: torch.einsum("bij,bkj->bik", [x, x]), "einsum"),
-    "pairwise_distance": (lambda x: F.pairwise_distance(x[0], x[1]), "norm"),
+    "pairwise_distance": (lambda x: F.pairwise_distance(x[0], x[1]), "linalg_vector_norm"),
     "pad": (lambda x: F.pad(x, (1, 1), mode="reflect"), "reflection_pad1d"),
     "tensordot": (lambda x: torch.tensordot(x, x, dims=([2], [2])), "tensordot"),
     "chain_matmul": (lambda x: torch.linalg.multi_dot([x[0], x[0].T, x[0]]), "linalg_multi_dot"),
@@ -199,3 +202,43 @@ def test_every_spelling_of_an_op_is_cast(call: Callable[[torch.Tensor], torch.Te
     """However an op is called, the policy's rule holds."""
     with autocast("cpu", policy="uniform"):
         assert call(torch.ones(2, 4).bfloat16()).dtype is torch.float32
+
+
+def test_what_a_function_may_call_is_read_off_its_code() -> None:
+    """Globals, attributes, operators, closures and inner Python functions count; what is not mentioned does not."""
+    assert "softmax" in reach(F.multi_head_attention_forward)
+    assert "linalg_vector_norm" not in reach(F.relu)
+    assert "vector_norm" in reach(F.normalize)  # through Tensor.norm and torch.norm
+    assert "pow" in reach(torch.Tensor.__rpow__)
+    assert "max_pool2d" in reach(F.max_pool2d)  # through the functions that it picks from
+    assert {"pow", "matmul", "neg", "rsub"} <= reach(lambda a, b: (-a @ b) ** 2 - 1)
+    assert "matmul" not in reach(lambda a, b: a + b)
+
+
+@pytest.mark.parametrize("policy", [Policy.uniform(), Policy.lean(), Policy.torch("cuda")])
+def test_a_function_with_nothing_to_see_inside_is_not_opened(policy: Policy) -> None:
+    """Common functions that no rule speaks of cost no more than a lookup; those with inner rules stay open."""
+    plan = plan_for(policy, "cpu")
+    assert plan is not None
+    table = plan.outside.table
+    assert all(table[f] is plain for f in (F.relu, F.dropout, F.embedding, F.silu, F.leaky_relu))
+    assert all(isinstance(table[f], Opening) for f in (F.multi_head_attention_forward, F.normalize, F.gumbel_softmax))
+
+
+def test_what_runs_other_code_stays_open() -> None:
+    """`Tensor.backward` runs hooks, and a distance function is the user's own code: the policy holds in both."""
+    seen: list[torch.dtype] = []
+
+    def hook(grad: torch.Tensor) -> None:
+        seen.append(grad.bfloat16().exp().dtype)
+
+    x = torch.randn(4, 4, requires_grad=True)
+    x.register_hook(hook)
+    with autocast("cpu", policy=Policy.torch("cpu").with_op("exp", "fp32")):
+        x.sum().backward()
+        torch.autograd.grad((x * 2).sum(), x)
+        F.triplet_margin_with_distance_loss(
+            x, x, x, distance_function=lambda a, b: (seen.append(a.bfloat16().exp().dtype), (a - b).sum(-1))[1]
+        )
+    assert set(seen) == {torch.float32}
+    assert len(seen) == 4

@@ -123,7 +123,7 @@ def test_a_policy_that_does_not_exist_is_refused_with_suggestions() -> None:
     with pytest.raises(errors.PolicySyntaxError):
         autocast("cpu", policy="base uniform\nop softmax fp32")
     with pytest.raises(errors.InvalidValueError, match="a Policy, the name of one, or the text of one"):
-        autocast("cpu", policy=3)  # type: ignore[arg-type]  # the point
+        autocast("cpu", policy=["uniform"])  # type: ignore[arg-type]  # the point
     autocast("cpu", policy="uniform")
 
 

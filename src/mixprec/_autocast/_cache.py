@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch.utils.weak import TensorWeakRef
 
-__all__ = ["CastCache", "CastStatistics", "is_weight"]
+__all__ = ["CastCache", "CastStatistics", "is_weight", "may_share"]
 
 
 @dataclass
@@ -55,7 +55,7 @@ class CastCache:
     def __init__(self) -> None:
         self.statistics = CastStatistics()
         self._copies = _Copies()
-        self._selective: weakref.WeakKeyDictionary[Any, _Copies] = weakref.WeakKeyDictionary()
+        self._selective: weakref.WeakKeyDictionary[Any, _Copies] | None = None
 
     def cast(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """`tensor` in `dtype`, a copy that is shared with everyone who asked or asks for the same."""
@@ -77,9 +77,11 @@ class CastCache:
 
     def clear(self) -> None:
         """Forget every copy; the statistics stay."""
-        for copies in (self._copies, *self._selective.values()):
-            copies.clear()
-        self._selective.clear()
+        self._copies.clear()
+        if self._selective is not None:
+            for copies in self._selective.values():
+                copies.clear()
+            self._selective = None
 
     def __len__(self) -> int:
         """Tensors that have an entry."""
@@ -89,6 +91,8 @@ class CastCache:
         run = _selective_run() if torch._C._len_torch_dispatch_stack() else None
         if run is None:
             return self._copies
+        if self._selective is None:
+            self._selective = weakref.WeakKeyDictionary()
         if run not in self._selective:
             self._selective[run] = _Copies(only_last=True)
         return self._selective[run]

@@ -61,7 +61,7 @@ def functions_by_op() -> Mapping[str, tuple[Function, ...]]:
 
 
 @functools.lru_cache(maxsize=1)
-def python_functions() -> Mapping[Function, str | None]:
+def python_functions() -> Mapping[FunctionType, str | None]:
     """Every overridable Python function of PyTorch -> its op, None where it has none (`F.relu_`, `Tensor.split`)."""
     spelled = torch.overrides.get_testing_overrides()
     return MappingProxyType(

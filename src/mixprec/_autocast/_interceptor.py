@@ -27,7 +27,7 @@ __all__ = ["Exchange", "Interceptor", "active_interceptors", "exchange", "undo"]
 class Interceptor(TorchFunctionMode):
     """One plan in force in one thread. `stay` is where the program is: outside of modules, or inside one with rules.
 
-    **Cost**: about 2 us per call of any PyTorch function, and what its rule does for those in the table.
+    **Cost**: 2 to 4 us per call of any PyTorch function, and what its rule does for those in the table.
     """
 
     def __init__(self, plan: Plan, cache: CastCache, stay: Stay | None = None) -> None:
@@ -36,6 +36,7 @@ class Interceptor(TorchFunctionMode):
         self.cache = cache
         self.stay = plan.outside if stay is None else stay
         self.device_type = plan.device_type
+        self.on_device = plan.on_device
         self.sharing = plan.sharing
         self.faithful = plan.faithful
         self.whole = plan.whole

@@ -29,7 +29,7 @@ from mixprec._policy import CastRule, Kind, Place
 from mixprec._policy.selector import class_names
 from mixprec.errors import UnknownNameError
 
-__all__ = ["Binding", "bind", "follow_modules", "refuse_unmatched", "unfollow_modules"]
+__all__ = ["Binding", "arrive", "bind", "follow_modules", "leave", "refuse_unmatched", "unfollow_modules"]
 
 
 class Binding:

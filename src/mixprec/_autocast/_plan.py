@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -20,13 +20,13 @@ from mixprec._autocast._composites import opened
 from mixprec._autocast._dynamo import teach_dynamo
 from mixprec._autocast._functions import aten_functions, foreign_functions, functions_by_op, python_functions
 from mixprec._autocast._parts import parts
+from mixprec._autocast._reach import reach
 from mixprec._autocast._rules import AsMethod, Call, Opening, plain, rule_for
-from mixprec._policy import CastRule, Decision, Level, Place, Policy, Sharing, resolve_at
+from mixprec._policy import CastRule, Decision, Level, Place, Policy, Sharing, differs, module_rule, resolve_at
 from mixprec._policy.base import table
 from mixprec._policy.names import KNOWN
-from mixprec.errors import InvalidValueError
 
-__all__ = ["Plan", "Stay", "native_policy", "plan_for", "plan_key", "plan_named"]
+__all__ = ["Plan", "Stay", "native_policy", "plan_for", "plan_key", "plan_named", "plan_of"]
 
 Table = Mapping[Any, Call]
 
@@ -56,6 +56,7 @@ class Plan:
     def __init__(self, policy: Policy, device_type: str, whole: bool = False, share: bool = False) -> None:
         self.policy = policy
         self.device_type = device_type
+        self.on_device = f"is_{device_type}" if hasattr(torch.Tensor, f"is_{device_type}") else ""
         self.whole = whole
         self.sharing = policy.sharing
         self.share = share or policy.sharing is Sharing.EVERYTHING
@@ -71,7 +72,7 @@ class Plan:
 
     def inside(self, places: tuple[Place, ...]) -> Stay:
         """What holds inside `places`, outermost first. Cost: milliseconds; callers keep the result."""
-        ruling = _ruling(self.policy, places)
+        ruling = module_rule(self.policy, places)
         decisions = _decisions(self, places)
         quiet = ruling in _QUIET and all(d.level is Level.MODULE for d in decisions.values())
         calls = {op: rule_for(d) for op, d in _intercepted(self, decisions).items()}
@@ -99,19 +100,25 @@ def plan_for(policy: Policy, device_type: str, whole: bool = False, share: bool 
     return plan if plan.needed else None
 
 
+@functools.lru_cache(maxsize=256)
+def plan_of(policy: Policy | str | None, device_type: str, whole: bool, share: bool) -> Plan | None:
+    """The plan of a policy, its name or its text; `policy` None is PyTorch's own list.
+
+    Raises `UnknownNameError` and `PolicySyntaxError`.
+    """
+    meant = _meant(policy, device_type)
+    return None if meant is None else plan_for(meant, device_type, whole, share)
+
+
 _named: dict[str, Plan | None] = {}
 
 
 def plan_key(policy: Policy | str | None, device_type: str, whole: bool, share: bool) -> str:
-    """A name under which `plan_named` finds the plan. A constant for torch.compile, which could not trace a lookup.
-
-    `policy` None is PyTorch's own list. Raises `UnknownNameError` and `PolicySyntaxError`.
-    """
+    """A name under which `plan_named` finds the plan. A constant for torch.compile, which could not trace a lookup."""
     teach_dynamo()  # here, because a region inside a compiled function asks for its plan while it is being traced
-    meant = _meant(policy, device_type)
-    key = f"{device_type} {whole} {share} {meant}"
-    if key not in _named:
-        _named[key] = None if meant is None else plan_for(meant, device_type, whole, share)
+    plan = plan_of(policy, device_type, whole, share)
+    key = f"{device_type} {whole} {share} {_meant(policy, device_type)}"
+    _named[key] = plan
     return key
 
 
@@ -123,14 +130,11 @@ def plan_named(key: str) -> Plan | None:
     return _named[key]
 
 
-@functools.lru_cache(maxsize=256)
 def _meant(policy: Policy | str | None, device_type: str) -> Policy | None:
     if policy is None:
         return native_policy(device_type)
     if isinstance(policy, Policy):
         return policy
-    if not isinstance(policy, str):
-        raise InvalidValueError("policy", policy, "a Policy, the name of one, or the text of one", "See Policy.named.")
     if policy.split()[:1] == ["base"] or len(policy.splitlines()) > 1:
         return Policy.parse(policy)
     return Policy.named(policy, device_type)
@@ -145,17 +149,8 @@ def native_policy(device_type: str) -> Policy | None:
         return None
 
 
-def _ruling(policy: Policy, places: tuple[Place, ...]) -> CastRule | None:
-    """The whole-module rule in force at `places`, found by asking about an op that no other rule speaks of."""
-    if not places:
-        return None
-    bare = Policy(policy.base, tuple(r for r in policy.rules if r.op is None), policy.sharing)
-    decision = resolve_at(bare, "relu", places)
-    return decision.rule if decision.level is Level.MODULE else None
-
-
 def _decisions(plan: Plan, places: tuple[Place, ...]) -> Mapping[str, Decision]:
-    ops = _ops_at_stake(plan, _ruling(plan.policy, places))
+    ops = _ops_at_stake(plan, module_rule(plan.policy, places))
     return {op: resolve_at(plan.policy, op, places) for op in ops}
 
 
@@ -183,15 +178,14 @@ def _differs(plan: Plan, op: str, decision: Decision) -> bool:
     op that the device cannot run in 16 bits is left alone, unless the policy itself speaks of it.
     """
     native = native_policy(plan.device_type)
-    group = table(native.base).get(op) if native else None
-    theirs = CastRule.KEEP if group is None else group.rule
-    if group is not None and group.only and decision.level in (Level.BASE, Level.DEFAULT):
-        return False
-    if decision.rule is theirs and not (
-        group is not None and group.parts and native and plan.policy.base != native.base
-    ):
-        return plan.share and decision.rule in _CASTING and op not in _REPACKED
-    return True
+    if native is None:
+        return decision.rule is not CastRule.KEEP
+    group = table(native.base).get(op)
+    summed_up = group is not None and bool(group.parts) and plan.policy.base != native.base
+    if differs(decision, native) or (summed_up and decision.rule is not CastRule.KEEP):
+        return True
+    same = decision.rule is native.ops.get(op, CastRule.KEEP)
+    return plan.share and same and decision.rule in _CASTING and op not in _REPACKED
 
 
 _REPACKED = ("_cudnn_rnn",)
@@ -202,10 +196,23 @@ _CASTING = (CastRule.LOW, CastRule.FP32, CastRule.WIDEST)
 
 def _table(calls: Mapping[str, Call]) -> Table:
     """Function objects -> what to do with their calls."""
-    table: dict[Any, Call] = dict(_openings())
-    for op, call in {**parts(calls), **calls}.items():
-        table.update(dict.fromkeys(_functions(op), call))
-    return table
+    every = {**parts(calls), **calls}
+    rules = {function: call for op, call in every.items() for function in _functions(op)}
+    names = {*every, *(function.__name__ for function in rules)}
+    spelled = names | {n.partition("_")[2] for n in names if n.startswith(("linalg_", "fft_", "special_"))}
+    openings = {f: call if _may_hide(f, spelled) else plain for f, call in _openings().items()}
+    return {**openings, torch.Tensor.unflatten: AsMethod(), **rules}
+
+
+def _may_hide(function: FunctionType, names: Set[str]) -> bool:
+    """Whether one of the ops named may be inside. Outside of `torch.nn.functional`, `Tensor.backward` say, and where
+    a function is handed in, anything may.
+    """
+    pure = function.__module__ == torch.nn.functional.__name__ and function.__name__ not in _CALLS_BACK
+    return not pure or bool(names & reach(function))
+
+
+_CALLS_BACK = frozenset({"triplet_margin_with_distance_loss"})
 
 
 def _named_functions(table: Table, calls: Mapping[str, Call]) -> Mapping[str, Call]:
@@ -221,10 +228,9 @@ def _named_functions(table: Table, calls: Mapping[str, Call]) -> Mapping[str, Ca
 
 
 @functools.lru_cache(maxsize=1)
-def _openings() -> Mapping[Any, Call]:
+def _openings() -> Mapping[FunctionType, Call]:
     """Every Python function of PyTorch that hides other ops -> the call that opens it."""
-    openings: dict[Any, Call] = {f: Opening(copy) for f in python_functions() if (copy := opened(f)) is not None}
-    return {**openings, torch.Tensor.unflatten: AsMethod()}
+    return {f: Opening(copy) for f in python_functions() if (copy := opened(f)) is not None}
 
 
 def _functions(op: str) -> Iterable[Any]:

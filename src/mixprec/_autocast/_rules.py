@@ -24,9 +24,10 @@ Kwargs = Mapping[str, Any]
 
 
 class Place(Protocol):
-    """What a rule has to know about where it acts."""
+    """What a rule has to know about where it acts. `on_device`: the attribute of tensors that tells, or empty."""
 
     device_type: str
+    on_device: str
     cache: CastCache
     sharing: Sharing
     faithful: bool
@@ -225,7 +226,7 @@ def _eligible(place: Place, value: Any) -> bool:
         isinstance(value, torch.Tensor)
         and value.dtype.is_floating_point
         and value.dtype is not torch.float64
-        and value.device.type == place.device_type
+        and (getattr(value, place.on_device) if place.on_device else value.device.type == place.device_type)
     )
 
 

@@ -23,19 +23,28 @@ __all__ = ["forget_after_step", "own_cache", "watch_steps", "watched"]
 _lock = threading.Lock()
 _watchers = 0
 _handle: Any = None
+_hooks: Any = None
 _caches: weakref.WeakSet[CastCache] = weakref.WeakSet()
 
 
 def watch_steps(change: int) -> None:
-    """One watcher more (+1) or less (-1). **Cost**: registering the hook for the first, removing it for the last."""
-    global _watchers, _handle
+    """One watcher more (+1) or less (-1). **Cost**: the hook put there for the first, taken away for the last."""
+    global _watchers
     with _lock:
         _watchers += change
-        if _watchers and _handle is None:
-            _handle = register_optimizer_step_post_hook(forget_after_step)
-        elif not _watchers and _handle is not None:
+        if change > 0 and _watchers == 1:
+            _put_hook()
+        elif not _watchers:
             _handle.remove()
-            _handle = None
+
+
+def _put_hook() -> None:
+    """Register the hook; from the second time on under the id that it had first, at a twentieth of the cost."""
+    global _handle, _hooks
+    if _handle is None:
+        _handle = register_optimizer_step_post_hook(forget_after_step)
+        _hooks = _handle.hooks_dict_ref()
+    _hooks[_handle.id] = forget_after_step
 
 
 def own_cache() -> CastCache:
