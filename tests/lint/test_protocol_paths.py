@@ -225,7 +225,8 @@ scaler.update()
 def test_a_walk_beyond_its_budget_gives_silence():
     """A hundred independent tests around the protocol are too many paths: no crash, no guess."""
     tests = "\n".join(f"if args.flag{n}:\n    optimizer.zero_grad()\n    scaler.update()" for n in range(100))
-    body = f'with torch.autocast("cuda", dtype=torch.float16):\n    loss = model(x).mean()\n{tests}\nscaler.step(optimizer)'
+    region = 'with torch.autocast("cuda", dtype=torch.float16):\n    loss = model(x).mean()'
+    body = f"{region}\n{tests}\nscaler.step(optimizer)"
 
     assert said('scaler = torch.amp.GradScaler("cuda")\n' + loop(body)) == []
 

@@ -166,7 +166,9 @@ class Calls(Expressions):
         if scaler is None or not call.args:
             return None
         optimizer = self.optimizer(self.value(call.args[0], path), call.args[0], path, certain=True)
-        if optimizer is not None:
+        if optimizer is None:
+            self.machine.escape(path, list(path.optimizers))
+        else:
             self.machine.unscale(path, scaler, optimizer, call)
         return self.done(call, path, Const(None))
 
@@ -201,7 +203,9 @@ class Calls(Expressions):
             return self.done(call, path, Opaque(f"step{id(call)}{self.place(path)}", volatile=True))
         optimizer = self.optimizer(self.value(call.args[0], path), call.args[0], path, certain=True)
         args, kwargs = self.arguments(call, path)
-        if optimizer is not None:
+        if optimizer is None:
+            self.machine.escape(path, list(path.optimizers))
+        else:
             given = [*args[1:], *(value for name, value in kwargs.items() if name == "closure")]
             if optimizer.kind == "LBFGS" or any(_is_closure(value) for value in given):
                 self.machine.closure_step(path, scaler, optimizer, call)
@@ -215,8 +219,11 @@ class Calls(Expressions):
         scaler = self.scaler(base, func.value, path)
         if scaler is None:
             return None
-        self.arguments(call, path)
-        self.machine.update(path, scaler, call)
+        args, kwargs = self.arguments(call, path)
+        if args or kwargs:
+            self.machine.set_scale(path, scaler)
+        else:
+            self.machine.update(path, scaler, call)
         return self.done(call, path, Const(None))
 
     def _zero_grad(self, call: ast.Call, func: ast.Attribute, base: Value, path: Path) -> list[Path] | None:
@@ -230,16 +237,15 @@ class Calls(Expressions):
         return self.done(call, path, Const(None))
 
     def _clear_module(self, call: ast.AST, base: Value, path: Path) -> None:
-        keys = [k for k, o in path.optimizers.items() if base.key == o.params or o.params is None]
-        several = len(path.optimizers) > 1 or self.machine.several
-        if several and not any(path.optimizers[key].params for key in keys):
+        keys = [key for key, optimizer in path.optimizers.items() if optimizer.params == base.key]
+        if len(path.optimizers) <= 1 and not self.machine.several:
+            self.machine.clear(path, [*path.optimizers, EVERY], call)
+        elif keys:
+            self.machine.clear(path, keys, call)
+        else:
             self.machine.ledger.reached.add(call)
-        if self.machine.site is not None:
-            self.machine.sites.setdefault(call, self.machine.site)
             for key in list(path.gradients):
                 path.gradients[key] = replace(path.gradients[key], unknown=True, parts=frozenset(), cleared=call)
-        else:
-            self.machine.clear(path, [*keys, EVERY], call)
 
     def _get_scale(self, call: ast.Call, func: ast.Attribute, base: Value, path: Path) -> list[Path] | None:
         scaler = self.scaler(base, func.value, path)

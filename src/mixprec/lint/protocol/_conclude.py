@@ -135,8 +135,9 @@ def _contradicts(item: tuple[str, Literal], sighting: Sighting) -> bool:
     return other is not None and other.value is not item[1].value
 
 
-def _excluded(item: tuple[str, Literal], left: list[Sighting]) -> tuple[int, bool]:
-    return sum(_contradicts(item, sighting) for sighting in left), not item[1].atom.volatile
+def _excluded(item: tuple[str, Literal], left: list[Sighting]) -> tuple[int, bool, bool]:
+    """How many of `left` an assumption tells apart; of equals, flags are better, and what is true."""
+    return sum(_contradicts(item, sighting) for sighting in left), not item[1].atom.volatile, item[1].value
 
 
 def _condition(literal: Literal) -> Condition:

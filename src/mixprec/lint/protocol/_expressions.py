@@ -311,9 +311,9 @@ class Expressions:
     def _assigned_member(self, instance: Instance, attr: str) -> Value | None:
         """What the class's methods put into `self.attr`, where they all put the same."""
         found = [
-            (node.value, cls, cls.view.function(node))
+            (value, cls, cls.view.function(value))
             for cls in self.bases(instance.cls)
-            for node in cls.view.memo(facts).members.get(cls.node, {}).get(attr, ())
+            for value in cls.view.memo(facts).members.get(cls.node, {}).get(attr, ())
         ]
         if len(found) != 1:
             return None
@@ -327,7 +327,8 @@ class Expressions:
             frame = self.new_frame()
             path.chain = (frame, cls.chain[-1])
             self.bind_outside(function, path, instance)
-            return self.quiet(node_value, path)
+            value = self.quiet(node_value, path)
+            return None if isinstance(value, Const) and value.value is None else value
         finally:
             self.looking_up.discard(place)
 

@@ -335,15 +335,19 @@ def _yields(view: FileView) -> list[ast.AST]:
     return [*view.nodes(ast.Yield), *view.nodes(ast.YieldFrom)]
 
 
-def _members(view: FileView) -> dict[ast.ClassDef, dict[str, list[ast.Assign]]]:
-    """By class and attribute: what its methods assign to `self`."""
-    found: dict[ast.ClassDef, dict[str, list[ast.Assign]]] = {}
+def _members(view: FileView) -> dict[ast.ClassDef, dict[str, list[ast.expr]]]:
+    """By class and attribute: what its methods assign to `self`; what is unpacked counts twice, as no one value."""
+    found: dict[ast.ClassDef, dict[str, list[ast.expr]]] = {}
     for node in view.nodes(ast.Assign):
         for target in node.targets:
-            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+            unpacked = isinstance(target, (ast.Tuple, ast.List))
+            for place in target.elts if isinstance(target, (ast.Tuple, ast.List)) else (target,):
+                if not isinstance(place, ast.Attribute) or last_name(place.value) != "self":
+                    continue
                 cls = view.class_of(node)
                 if cls is not None:
-                    found.setdefault(cls, {}).setdefault(target.attr, []).append(node)
+                    values = found.setdefault(cls, {}).setdefault(place.attr, [])
+                    values += [node.value, node.value] if unpacked else [node.value]
     return found
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from mixprec.lint.protocol._conditions import Formula, decide
 from mixprec.lint.protocol._ledger import Context as Where
 from mixprec.lint.protocol._ledger import Fault, Ledger
-from mixprec.lint.protocol._path import EVERY, Gradients, Happening, Part, Path, Protocol, Stage
+from mixprec.lint.protocol._path import EVERY, Gradients, Happening, Loops, Part, Path, Protocol, Stage
 from mixprec.lint.protocol._values import Context, Mark, Opaque, Optimizer, Region, Scaler, Scheduler
 
 __all__ = ["Machine"]
@@ -364,8 +364,9 @@ class Machine:
 
     def _stale(self, path: Path, gradients: Gradients, call: ast.AST) -> list[Fault]:
         """Gradients that an earlier step has consumed are still there and are used again."""
-        steps = tuple({part.used for part in gradients.parts if part.used is not None})
-        if not steps or not gradients.fresh or not self._mixed(path, gradients):
+        here = _innermost(path.loops)
+        stale = any(part.used is not None and _innermost(part.loops) == here for part in gradients.parts)
+        if not stale or not gradients.fresh or not self._mixed(path, gradients):
             return []
         outside = all(optimizer.outside for optimizer in path.optimizers.values())
         adding = min((part.node for part in gradients.fresh), key=lambda node: getattr(node, "lineno", 0))
@@ -477,6 +478,11 @@ class Machine:
             aged = frozenset(replace(p, old=True) if p.scaler == scaler.key else p for p in gradients.parts)
             path.gradients[key] = replace(gradients, parts=aged)
 
+    def set_scale(self, path: Path, scaler: Scaler) -> None:
+        """`scaler.update(new_scale)`: the scale is set by hand, which is not the update that a step waits for."""
+        protocol = self.meet(path, scaler)
+        path.scalers[scaler.key] = replace(protocol, version=protocol.version + 1, stages=())
+
     def clear(self, path: Path, keys: Iterable[str], call: ast.AST) -> None:
         """The gradients of these optimizers are set to zero or None."""
         faults: list[Fault] = []
@@ -528,6 +534,11 @@ class Machine:
         path.gradients[EVERY] = Gradients(unknown=True)
         for key, protocol in path.scalers.items():
             path.scalers[key] = Protocol(protocol.version, scaled=True, unknown=True)
+
+
+def _innermost(loops: Loops) -> int:
+    """The innermost loop of `loops` that still runs; 0 where there is none."""
+    return next((loop for loop, _ in reversed(loops) if loop), 0)
 
 
 def _nodes(node: ast.AST | None) -> tuple[ast.AST, ...]:

@@ -13,6 +13,8 @@ from mixprec.records import Finding, Severity
 
 _ACCUMULATION = re.compile(r"accum|grad_acc|micro_?batch|update_freq|iter_size", re.IGNORECASE)
 
+_SUMMED = re.compile(r"reduction\W{1,6}sum")
+
 
 class AccumulationNotDivided(Rule):
     """A step once in N iterations, and N divides nothing in the whole file."""
@@ -65,7 +67,7 @@ for i, (x, y) in enumerate(loader):
 
     def check(self, view: FileView) -> Iterator[Finding]:
         """Silent where N is divided or multiplied by, handed to a call, or a loss is summed on purpose."""
-        if view.owners or not view.memo(facts).core or re.search(r"reduction\s*=\s*[\"']sum", view.source):
+        if view.owners or not view.memo(facts).core or _SUMMED.search(view.source):
             return
         for call in view.nodes(ast.Call):
             if last_name(call.func) != "backward" or not isinstance(call.func, ast.Attribute):

@@ -79,6 +79,8 @@ def _divided(view: FileView, step: ast.Call) -> str:
     loops = view.loops(step)
     if not loops or any(isinstance(a, ast.If) and loops[0] in view.ancestors(a) for a in view.ancestors(step)):
         return ""
+    if any(isinstance(node, ast.Continue) for node in ast.walk(loops[0])):
+        return ""
     inside = list(ast.walk(loops[0]))
     if not any(_is_backward(node) and view.loops(node)[:1] == loops[:1] for node in inside):
         return ""
