@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer
 
+from mixprec._kernels import Kernels
 from mixprec._lowbit import LowBit
 from mixprec._precision._mode import Mode
 from mixprec._precision._sync import alone
@@ -19,6 +20,7 @@ from mixprec.errors import InvalidValueError, MisuseError
 __all__ = [
     "check_accumulate",
     "check_dropping",
+    "check_kernels",
     "check_loss",
     "check_lowering",
     "check_max_norm",
@@ -68,6 +70,13 @@ def check_parameters(mode: Mode, optimizers: Sequence[Optimizer], names: Mapping
             wrong.append(parameter)
     if wrong:
         raise _wrong_dtype(mode, wrong, names)
+
+
+def check_kernels(kernels: Kernels, mode: Mode, device: torch.device) -> None:
+    """Raises `InvalidValueError` for pieces where there are no masters to be cut, or no cache to cut them for."""
+    if kernels is Kernels.PIECES and not (mode.masters and device.type == "cpu"):
+        accepted = "'foreach', or 'pieces' on CPU in the modes 'fp16-master' and 'bf16-master'"
+        raise InvalidValueError("kernels", kernels.value, accepted, f"This is {mode.name!r} on {device.type!r}.")
 
 
 def check_model(model: object) -> None:

@@ -9,13 +9,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mixprec._hardware import probe, recommend
+from mixprec._kernels import Kernels, MasterSteps
 from mixprec._lowbit import LowBit
 from mixprec._master import MasterWeights, lower_
 from mixprec._precision._mode import AUTO, Mode, mode_named
 from mixprec._scaler import GradScaler
 from mixprec._schedule import Schedule
 
-__all__ = ["device_of", "listed", "masters_for", "mode_for", "scaler_for"]
+__all__ = ["device_of", "listed", "master_steps_for", "masters_for", "mode_for", "scaler_for"]
 
 
 def listed(scheduler: Schedule | Sequence[Schedule] | None) -> tuple[Schedule, ...]:
@@ -43,11 +44,12 @@ def device_of(
     return torch.device(torch.accelerator.current_accelerator() or "cpu")
 
 
-def scaler_for(mode: Mode, device: torch.device) -> GradScaler:
+def scaler_for(mode: Mode, device: torch.device, kernels: Kernels) -> GradScaler:
     """Where nothing is scaled, a scale that stays 1: the same path skips, clips and reports."""
+    reading = Kernels.FOREACH if kernels is Kernels.PIECES else kernels
     if mode.scaled:
-        return GradScaler(device.type)
-    return GradScaler(device.type, init_scale=1.0, min_scale=1.0, max_scale=1.0)
+        return GradScaler(device.type, kernels=reading)
+    return GradScaler(device.type, init_scale=1.0, min_scale=1.0, max_scale=1.0, kernels=reading)
 
 
 def masters_for(mode: Mode, optimizers: Sequence[Optimizer], model: nn.Module | None) -> MasterWeights | None:
@@ -60,3 +62,12 @@ def masters_for(mode: Mode, optimizers: Sequence[Optimizer], model: nn.Module | 
     if model is not None:
         lower_(model, mode.weights)
     return None
+
+
+def master_steps_for(
+    kernels: Kernels, optimizers: Sequence[Optimizer], masters: MasterWeights | None
+) -> MasterSteps | None:
+    """How masters are stepped on 16-bit gradients, if that was asked for."""
+    if masters is None or kernels is Kernels.FOREACH:
+        return None
+    return MasterSteps(kernels, optimizers, masters)

@@ -10,7 +10,7 @@ from mixprec.errors import InvalidValueError, UnknownNameError
 
 __all__ = ["arguments", "scaler_from"]
 
-_KEYS = ("mode", "device", "max_norm", "accumulate", "policy", "scaler", "drop_nonfinite")
+_KEYS = ("mode", "device", "max_norm", "accumulate", "policy", "scaler", "drop_nonfinite", "kernels")
 _SCALER_KEYS = (
     "init_scale",
     "growth_factor",
@@ -29,7 +29,7 @@ def arguments(config: Any) -> dict[str, Any]:
     """
     _check_mapping("config", config, _KEYS)
     given = dict(config)
-    for key in ("mode", "device", "policy"):
+    for key in ("mode", "device", "policy", "kernels"):
         if given.get(key) is not None and not isinstance(given[key], str):
             raise InvalidValueError(key, given[key], "text, or left out")
     _check_mapping("scaler", given.get("scaler") or {}, _SCALER_KEYS, "scaler.")

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from typing_extensions import Self
 
 from mixprec._autocast import autocast
+from mixprec._kernels import Kernels, MasterSteps, chosen
 from mixprec._policy import Policy
 from mixprec._precision import _checkpoint as checkpoint
 from mixprec._precision import _checks as checks
@@ -59,6 +60,8 @@ class Precision:
         scheduler: one or several, stepped when a step was applied and only then.
         policy: a `Policy`, its name or its text; None is PyTorch's own list.
         scaler: a `GradScaler` of your own for the fp16 modes.
+        kernels: whose kernels read the gradients and step masters: PyTorch's own (`Kernels.FOREACH`); those for masters
+            of `AdamW(fused=True)`, on CPU a piece at a time (`Kernels.PIECES`); or, on CUDA, `Kernels.TRITON`.
         drop_nonfinite: leave single micro-batches whose gradients are not finite out of the mean, instead of skipping
             the whole window; `step` reports each as `DROPPED`, and the loss scale backs off. In one process only.
 
@@ -81,6 +84,7 @@ class Precision:
         policy: Policy | str | None = None,
         scaler: GradScaler | None = None,
         drop_nonfinite: bool = False,
+        kernels: Kernels | str = Kernels.FOREACH,
     ) -> None:
         if mode != AUTO:
             mode_named(mode)
@@ -102,8 +106,11 @@ class Precision:
         self.max_norm = max_norm
         self.policy = policy
         self.autocast()  # a policy that does not exist, or not fit the model, is an error now and not in the first step
-        self.scaler = scaler if scaler is not None else choose.scaler_for(self._mode, self.device)
+        self.kernels = chosen(kernels)
+        checks.check_kernels(self.kernels, self._mode, self.device)
+        self.scaler = scaler if scaler is not None else choose.scaler_for(self._mode, self.device, self.kernels)
         self._masters = choose.masters_for(self._mode, optimizers, model)
+        self._master_steps = choose.master_steps_for(self.kernels, optimizers, self._masters)
         self._window = window.Window(accumulate)
         self._sums = FiniteSums() if drop_nonfinite else None
         self._sync = sync.Sync(model)
@@ -118,8 +125,8 @@ class Precision:
         model: nn.Module | None = None,
         scheduler: Schedule | Sequence[Schedule] | None = None,
     ) -> Self:
-        """As the constructor, from the keys `mode`, `device`, `max_norm`, `accumulate`, `drop_nonfinite`, `policy` (a
-        name or text) and `scaler` (a mapping of the `GradScaler` arguments).
+        """As the constructor, from the keys `mode`, `device`, `max_norm`, `accumulate`, `drop_nonfinite`, `kernels`,
+        `policy` (a name or text) and `scaler` (a mapping of the `GradScaler` arguments).
 
         Raises: InvalidValueError, UnknownNameError that name the key.
         """
@@ -241,14 +248,17 @@ class Precision:
 
     def _take(self) -> StepReport:
         self._sync.require_exchanged()
-        if self._masters is not None:
+        direct = self._direct()
+        if self._masters is not None and direct is None:
             self._masters.gather_()
         self._admit()
         if self._sums is not None:  # where all were dropped the last one's gradients stay, and the step is skipped
             self._sums.deliver()
         multiply_(parameters_of(self.optimizers), window.correction(self._window))
-        report = self._deliver()
-        if self._masters is not None:
+        report = self._deliver(self.optimizers if direct is None else direct.optimizers)
+        if direct is not None:
+            direct.stepped_()
+        elif self._masters is not None:
             self._masters.publish_()
         self._clear()
         self._window = window.Window(self._window.length)
@@ -259,16 +269,21 @@ class Precision:
                 scheduler.step()
         return report
 
-    def _deliver(self) -> StepReport:
+    def _direct(self) -> MasterSteps | None:
+        """What steps masters on the 16-bit gradients, where those are the whole window's."""
+        steps, alone = self._master_steps, self._sums is None and window.correction(self._window) == 1.0
+        return steps if steps is not None and alone and steps.ready() else None
+
+    def _deliver(self, optimizers: Sequence[Optimizer]) -> StepReport:
         """Step or skip, and move the scale; it backs off after a window of which a part was dropped, too."""
-        counted = next((o for o in self.optimizers if has_gradient(o)), None)
+        counted = next((o for o in optimizers if has_gradient(o)), None)
         if counted is None and sync.alone():  # among ranks the others' gradients may count
             raise MisuseError("MP143", "step", _NO_GRADIENT)
-        self.scaler.step_together(self.optimizers, max_norm=self.max_norm)
+        self.scaler.step_together(optimizers, max_norm=self.max_norm)
         partly = self._window.dropped > 0.0 and self._window.weight_sum > 0.0
         lower = torch.tensor(self.scaler.get_scale() * self.scaler.get_backoff_factor()) if partly else None
         self.scaler.update(None if lower is None else lower.to(self.device))
-        return self.scaler.report(counted or self.optimizers[0])
+        return self.scaler.report(counted or optimizers[0])
 
     # ── checkpoints ─────────────────────────────────────────────────────────────────────────────────────────────────
 
