@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mixprec.lint import UNREADABLE, all_rules, lint_source
+from mixprec.lint import UNREADABLE, Project, _project, all_rules, lint_source
 from mixprec.lint._catalogue import speaks
 from mixprec.lint._words import AMP_WORDS, mentions
 
@@ -54,3 +54,32 @@ def test_a_finding_is_where_the_parser_says_it_is(inside, end):
     assert finding.location.line == 3
     start = (finding.location.column or 0) - 1
     assert lines[2][start:].startswith("torch.cuda.amp.GradScaler")
+
+
+def test_a_file_that_was_read_as_a_module_is_not_parsed_again(tmp_path):
+    """The parsed module serves its own linting; with another text than the stored one it does not."""
+    (tmp_path / "part.py").write_text("x = 1\n")
+    project = Project(tmp_path)
+    module = project.module("part", str(tmp_path / "main.py"))
+
+    assert module is not None
+    assert project.view(str(tmp_path / "part.py"), "x = 1\n") is module
+    assert project.view(str(tmp_path / "part.py"), "x = 2\n") is not module
+
+
+def test_a_project_keeps_the_modules_asked_for_last(tmp_path, monkeypatch):
+    """However many modules a run asks for, a bounded number stays in memory, and every one can be had again."""
+    monkeypatch.setattr(_project, "MOST_VIEWS", 2)
+    names = ["a", "b", "c"]
+    for name in names:
+        (tmp_path / f"{name}.py").write_text(f"{name} = 1\n")
+    project = Project(tmp_path)
+    first, second, third = (project.module(name, str(tmp_path / "main.py")) for name in names)
+
+    assert project.module("c", str(tmp_path / "main.py")) is third
+    assert project.module("b", str(tmp_path / "main.py")) is second
+    again = project.module("a", str(tmp_path / "main.py"))
+    assert again is not first
+    assert again is not None
+    assert again.source == "a = 1\n"
+    assert project.module("missing", str(tmp_path / "main.py")) is None

@@ -43,7 +43,7 @@ def lint_source(
     if not rules and not (_names_unreadable(selected) and speaks(source)):
         return []
     try:
-        view = FileView(filename, source, project)
+        view = FileView(filename, source) if project is None else project.view(filename, source)
     except SyntaxError as error:
         return [_unreadable(filename, error.msg or "invalid syntax", error.lineno, error.offset)]
     except (ValueError, RecursionError, MemoryError) as error:

@@ -19,6 +19,8 @@ __all__ = ["Project", "Version"]
 
 Version = tuple[int, ...]
 
+MOST_VIEWS = 512
+"""Files that a project keeps parsed, a few megabytes each at most: a long run must not hold a repository in memory."""
 _MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", ".git")
 _REQUIREMENTS = ("requirements.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment.yml", "environment.yaml")
 _LARGEST = 1_000_000  # bytes; beyond this a module is data
@@ -44,8 +46,8 @@ class Project:
         self.root = None if root is None else Path(root)
         self.sources = dict(sources or {})
         self._requirements = None if requirements is None else "\n".join(requirements)
-        self._views: dict[str, FileView | None] = {}
-        self._modules: dict[tuple[str, str], FileView | None] = {}
+        self._views: dict[str, FileView] = {}  # the last one was asked for last
+        self._places: dict[tuple[str, str], str | None] = {}
 
     @staticmethod
     def around(path: str | os.PathLike[str]) -> Project:
@@ -60,10 +62,21 @@ class Project:
     def module(self, name: str, importer: str) -> FileView | None:
         """The module that `name` (dots in front for relative imports) means in the file `importer`, if it is here."""
         place = (name, os.path.dirname(importer))
-        if place not in self._modules:
-            found = (self._view(path) for path in self._candidates(*place))
-            self._modules[place] = next((view for view in found if view is not None), None)
-        return self._modules[place]
+        if place not in self._places:
+            found = (path for path in self._candidates(*place) if self._view(path) is not None)
+            self._places[place] = next(found, None)
+        path = self._places[place]
+        return None if path is None else self._view(path)
+
+    def view(self, path: str, source: str) -> FileView:
+        """The file at `path` with the text `source`, parsed only if no other file has asked for it as a module.
+
+        Raises SyntaxError (or ValueError for a null byte) where the text is not Python.
+        """
+        from mixprec.lint._view import FileView
+
+        known = self._views.get(path)
+        return known if known is not None and known.source == source else FileView(path, source, self)
 
     def definition(self, dotted: str, importer: str) -> tuple[FileView, str] | None:
         """(module, name) of the module of this project in which `dotted` may be defined, as seen from `importer`."""
@@ -127,9 +140,13 @@ class Project:
         return [os.path.normpath(os.path.join(folder, end)) for folder in folders for end in ends]
 
     def _view(self, path: str) -> FileView | None:
-        if path not in self._views:
-            self._views[path] = self._load(path)
-        return self._views[path]
+        """The file at `path`, if it can be read; the `MOST_VIEWS` that were asked for last are kept."""
+        view = self._views.pop(path, None) or self._load(path)
+        if view is not None:
+            self._views[path] = view
+        if len(self._views) > MOST_VIEWS:
+            del self._views[next(iter(self._views))]
+        return view
 
     def _load(self, path: str) -> FileView | None:
         from mixprec.lint._view import FileView
@@ -145,7 +162,7 @@ class Project:
             return None
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=8)
 def _at(root: str) -> Project:
     return Project(root)
 

@@ -25,6 +25,9 @@ __all__ = ["Report", "entries", "run"]
 WORTH_PROCESSES = 48
 """Files that speak of precision; below this number starting processes takes longer than linting."""
 
+MOST_IN_A_ROW = 32
+"""Files that a process takes at once: neighbours import the same modules, which each process parses for itself."""
+
 
 @dataclass(frozen=True)
 class Report:
@@ -89,7 +92,8 @@ def _each(files: Sequence[Path], lint: functools.partial[FileResult], jobs: int 
     todo = [file for file in files if file in speaking]
     context = multiprocessing.get_context("spawn")  # forking a process with threads is not safe
     with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
-        done = dict(zip(todo, pool.map(lint, todo, chunksize=8), strict=True))
+        share = min(MOST_IN_A_ROW, -(-len(todo) // (4 * workers)))
+        done = dict(zip(todo, pool.map(lint, todo, chunksize=share), strict=True))
     return [done.get(file) or FileResult(str(file)) for file in files]
 
 
