@@ -20,8 +20,8 @@ from benchmarks.harness import (
     CONTENDER,
     MEDIAN,
     MINIMUM,
+    QUARTILES,
     RATIO,
-    SPREAD,
     Answer,
     Bench,
     Column,
@@ -46,7 +46,7 @@ COLUMNS = (
     MEDIAN,
     MINIMUM,
     RATIO,
-    *SPREAD,
+    QUARTILES,
     Column("loss", "loss after", "{:.4f}"),
 )
 

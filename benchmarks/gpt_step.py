@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import mixprec
 from benchmarks import small_gpt
 from benchmarks.casts import counted_casts
-from benchmarks.harness import MEDIAN, MINIMUM, RATIO, SPREAD, Answer, Bench, Column, Contender, Race, Table, Target
+from benchmarks.harness import MEDIAN, MINIMUM, QUARTILES, RATIO, Answer, Bench, Column, Contender, Race, Table, Target
 from benchmarks.saved import saved_bytes
 
 PEER = "torch.autocast"
@@ -32,7 +32,7 @@ COLUMNS = (
     MEDIAN,
     MINIMUM,
     RATIO,
-    *SPREAD,
+    QUARTILES,
     Column("saved_mib", "saved MiB", "{:.1f}"),
     Column("saved_share", "of torch's", "{:.3f}"),
     Column("casts", "casts"),

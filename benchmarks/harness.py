@@ -83,8 +83,7 @@ class Race:
             "minimum_ms": self.minimum(name) * 1e3,
             "peer": peer,
             "ratio": ratio.median,
-            "ratio_low": ratio.low,
-            "ratio_high": ratio.high,
+            "quartiles": [ratio.low, ratio.high],
             "rounds": self.rounds,
         }
 
@@ -99,17 +98,17 @@ class Bench:
     clock: str = "wall"
 
     def race(self, contenders: Sequence[Contender], *, seconds: float, rounds: int = 3) -> Race:
-        """Runs all `contenders` in turn for about `seconds` × `share` and at least `rounds` rounds.
+        """Runs all `contenders` in turn for about `seconds` × `share`, or up to three times as long for `rounds` rounds.
 
         A contender that takes less than a millisecond is called several times a round. On an accelerator every call
         is waited for.
         """
         calls = {each.name: self._calls_per_round(each) for each in contenders}
         times: dict[str, list[float]] = {each.name: [] for each in contenders}
-        end = time.perf_counter() + seconds * self.share
+        start, allowed = time.perf_counter(), seconds * self.share
         done = 0
         with _without_collector():
-            while done < rounds or time.perf_counter() < end:
+            while done < 2 or time.perf_counter() - start < (allowed if done >= rounds else 3 * allowed):
                 for place in range(len(contenders)):
                     each = contenders[(place + done) % len(contenders)]
                     times[each.name].append(self._measure(each, calls[each.name]))
@@ -140,9 +139,9 @@ class Bench:
     def bandwidth(self) -> dict[str, float]:
         """Bytes per second that a copy and an in-place product reach, reads and writes added; best of many.
 
-        64 MiB per tensor: more than the caches of the machines that this is meant for.
+        64 MiB per tensor, 1 GiB on an accelerator: more than the caches hold.
         """
-        source = torch.ones(1 << 24, device=self.device)
+        source = torch.ones(1 << 24 if self.device == "cpu" else 1 << 28, device=self.device)
         target = torch.empty_like(source)
         one = torch.ones((), device=self.device)
         programs = [Contender("copy", lambda: target.copy_(source)), Contender("multiply", lambda: target.mul_(one))]
@@ -180,7 +179,7 @@ CONTENDER = Column("contender", "")
 MEDIAN = Column("median_ms", "median ms", "{:.3g}")
 MINIMUM = Column("minimum_ms", "min ms", "{:.3g}")
 RATIO = Column("ratio", "times as fast", "{:.2f}")
-SPREAD = (Column("ratio_low", "quartiles", "{:.2f}"), Column("ratio_high", "", "{:.2f}"))
+QUARTILES = Column("quartiles", "quartiles", "{0[0]:.2f} to {0[1]:.2f}")
 
 
 @dataclass(frozen=True)
@@ -189,8 +188,8 @@ class Table:
 
     name: str
     title: str
-    columns: tuple[Column, ...]
-    rows: list[dict[str, Any]]
+    columns: Sequence[Column]
+    rows: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -217,7 +216,7 @@ class Answer:
 
 
 def machine(bench: Bench) -> dict[str, Any]:
-    """What the numbers depend on."""
+    """What the numbers depend on; `load` is that of before the run if this is called before it."""
     accelerator = None if bench.device == "cpu" else torch.cuda.get_device_name()
     return {
         "date": date.today().isoformat(),
@@ -244,12 +243,13 @@ def _processor() -> str:
     return named[0] if named else platform.processor()
 
 
-def document(bench: Bench, bandwidth: Mapping[str, float], answers: Sequence[Answer]) -> dict[str, Any]:
-    """Everything that was found, ready for JSON."""
+def document(machine: Mapping[str, Any], bandwidth: Mapping[str, float], answers: Sequence[Answer]) -> dict[str, Any]:
+    """Everything that was found, ready for JSON. The targets were set for a CPU."""
+    targets = [target for answer in answers for target in answer.targets if machine["device"] == "cpu"]
     return {
         "schema": SCHEMA,
-        "machine": machine(bench),
+        "machine": dict(machine),
         "bandwidth": dict(bandwidth),
-        "targets": [asdict(target) | {"met": target.met} for answer in answers for target in answer.targets],
+        "targets": [asdict(target) | {"met": target.met} for target in targets],
         "tables": [asdict(table) for answer in answers for table in answer.tables],
     }

@@ -17,8 +17,8 @@ from benchmarks.harness import (
     CONTENDER,
     MEDIAN,
     MINIMUM,
+    QUARTILES,
     RATIO,
-    SPREAD,
     Answer,
     Bench,
     Column,
@@ -51,7 +51,7 @@ COLUMNS = (
     Column("efficiency", "efficiency", "{:.0%}"),
     Column("peer", "against"),
     RATIO,
-    *SPREAD,
+    QUARTILES,
 )
 
 
