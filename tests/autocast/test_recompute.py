@@ -17,6 +17,7 @@ from torch.utils.checkpoint import (
 )
 
 from mixprec import Policy, autocast
+from mixprec._autocast import CastCache
 
 POLICIES: dict[str, Policy | None] = {
     "none": None,
@@ -99,6 +100,24 @@ def test_a_checkpoint_recomputes_exactly_what_forward_did(
     assert len(set(block.seen)) == 1
     for a, b in zip(expected, got, strict=True):
         assert torch.equal(a, b)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_checkpoint_with_a_cache_that_outlives_its_region(way: str) -> None:
+    """Over an accumulation window whose weights are cast once, gradients are those of regions with their own caches."""
+    torch.manual_seed(1)
+    block = Block()
+    grads = []
+    for cache in (None, CastCache()):
+        block.zero_grad()
+        torch.manual_seed(7)
+        for _ in range(3):
+            x = torch.randn(4, 8, requires_grad=True)
+            with autocast("cpu", policy="lean", cache_enabled=cache):
+                loss = WAYS[way](block, x).square().mean()  # type: ignore[operator]
+            loss.backward()
+        grads.append([p.grad.clone() for p in block.parameters()])  # type: ignore[union-attr]
+    assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
 
 
 def test_the_dtypes_of_the_test_block_tell_the_policies_apart() -> None:

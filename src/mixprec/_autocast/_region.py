@@ -17,7 +17,7 @@ from torch.amp import autocast_mode
 from typing_extensions import Self
 
 from mixprec._autocast._cache import CastCache, CastStatistics
-from mixprec._autocast._dynamo import teach_dynamo
+from mixprec._autocast._dynamo import plain_backward, teach_dynamo
 from mixprec._autocast._interceptor import Exchange, Interceptor, exchange, undo
 from mixprec._autocast._modules import follow_modules, refuse_unmatched, unfollow_modules
 from mixprec._autocast._plan import Plan, plan_key, plan_named, plan_of
@@ -128,6 +128,8 @@ class autocast(torch.autocast):  # noqa: N801 - a drop-in keeps the name that it
             self._exchange = exchange([], self.device)
             return
         teach_dynamo()
+        if not torch.compiler.is_compiling():
+            plain_backward(+1)
         self._interceptor = Interceptor(self._plan, self._cache())
         self._exchange = exchange([self._interceptor], self.device)
         if self._plan.per_module:
@@ -142,8 +144,9 @@ class autocast(torch.autocast):  # noqa: N801 - a drop-in keeps the name that it
         if self._exchange is not None:
             undo(self._exchange)
             self._exchange = None
-        if self._interceptor is None or torch.compiler.is_compiling():
+        if self._plan is None or self._interceptor is None or torch.compiler.is_compiling():
             return
+        plain_backward(-1)
         if self._interceptor.plan.per_module:
             unfollow_modules(self._interceptor)
         if self._shared is None:
