@@ -6,7 +6,7 @@ import ast
 
 from mixprec.lint._rule import FixSafety
 from mixprec.lint._view import FileView
-from mixprec.lint.protocol import Conclusion, OrderRule, receiver
+from mixprec.lint.protocol import Conclusion, OrderRule, call_statement, receiver
 from mixprec.records import Finding, Fix, Severity
 
 
@@ -63,7 +63,9 @@ for x, y in loader:
         optimizer = receiver(view, call)
         if conclusion.kind == "step-twice":
             text = f"{optimizer}.step() steps again after scaler.step({optimizer}){conclusion.when}."
-            return self.finding(view, call, text, fix=self.fix("Remove it: the scaler has taken the step."))
+            stmt = call_statement(view, call) if conclusion.always else None
+            edit = None if stmt is None else view.edit.delete(stmt)
+            return self.finding(view, call, text, fix=self.fix("Remove it: the scaler has taken the step.", edit))
         if conclusion.kind == "step-past-scaler":
             if _checked_by_hand(view, call, conclusion.fault.others):
                 return None

@@ -86,7 +86,8 @@ for x, y in loader:
         target = later[-1] if later else last
         if any(view.text(other) == view.text(stmt) for other in _after(view, target)):
             return [view.edit.delete(stmt)]
-        return [view.edit.delete(stmt), view.edit.insert_after(target, view.text(stmt))]
+        lines = view.lines[stmt.lineno - 1 : stmt.end_lineno]
+        return [view.edit.delete(stmt), view.edit.insert_after(target, "\n".join(line.strip() for line in lines))]
 
 
 def _after(view: FileView, node: ast.AST) -> list[ast.stmt]:
