@@ -7,20 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mixprec.lint._constants import Dtype
-from mixprec.lint.dtypes._dtypes import Dtypes, one
+from mixprec.lint.dtypes._dtypes import Dtypes
 from mixprec.lint.dtypes._region import Region
-from mixprec.lint.dtypes._values import (
-    UNKNOWN,
-    Choice,
-    Const,
-    Items,
-    Tensor,
-    Value,
-    number_of,
-    options,
-)
+from mixprec.lint.dtypes._values import UNKNOWN, Choice, Const, Items, Tensor, Value, number_of, options
 
-__all__ = ["Call", "as_tensor", "dtypes_of"]
+__all__ = ["Call", "as_tensor", "dtype_value", "dtypes_of"]
 
 
 @dataclass(frozen=True)
@@ -105,6 +96,3 @@ def dtype_value(dtypes: Dtypes) -> Value:
         return UNKNOWN
     values = tuple(Const(Dtype(name)) for name in sorted(dtypes))
     return values[0] if len(values) == 1 else Choice(values)
-
-
-FLOAT32_VALUE = dtype_value(one("float32"))

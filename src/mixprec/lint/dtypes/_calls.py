@@ -8,9 +8,11 @@ from dataclasses import replace
 
 from mixprec.lint.dtypes._call import Call, as_tensor
 from mixprec.lint.dtypes._frame import Frame
+from mixprec.lint.dtypes._given import Given
+from mixprec.lint.dtypes._joins import element
 from mixprec.lint.dtypes._layers import CONTAINERS, LAYERS, weight_of
 from mixprec.lint.dtypes._library import Library
-from mixprec.lint.dtypes._methods import Arguments, Keywords, grown
+from mixprec.lint.dtypes._methods import grown
 from mixprec.lint.dtypes._region import OFF
 from mixprec.lint.dtypes._values import (
     NONE,
@@ -26,18 +28,17 @@ from mixprec.lint.dtypes._values import (
     Tensor,
     Value,
     Wrapped,
-    element,
 )
 from mixprec.lint.dtypes.ops import CASTS, OPS
 
-__all__ = ["Calls"]
+__all__ = ["Calls", "is_module"]
 
 MODULES = frozenset(
     {"BaseModel", "BaseModule", "LightningModule", "ModelMixin", "Module", "PreTrainedModel", "PyTorchModelHubMixin"}
 )
 """Last names of the library classes whose subclasses are modules."""
 
-_FUNCTIONS = frozenset({"torch.autograd.Function", "torch.autograd.function.Function"})
+_COMPOSITES = frozenset({"attention", "gru", "lstm", "rnn", "transformer"})
 _ON_UNKNOWN = frozenset({"bmm", "matmul", "mm"})
 
 
@@ -45,7 +46,7 @@ class Calls(Library):
     """Evaluates calls."""
 
     @abc.abstractmethod
-    def walk(self, function: Function, args: Arguments, keywords: Keywords, node: ast.AST) -> Value:
+    def walk(self, function: Function, given: Given) -> Value:
         """Walk into a function of the project."""
 
     def call(self, node: ast.Call, frame: Frame) -> Value:
@@ -56,16 +57,15 @@ class Calls(Library):
             if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "super":
                 return self._super(node, node.func.attr, frame)
             receiver = self.value(inner, frame)
-            args, keywords = self._arguments(node, frame)
-            return self._method_call(receiver, node.func, args, keywords, node, frame)
+            return self._method_call(receiver, node.func, self._given(node, frame))
         function = self.value(node.func, frame)
-        args, keywords = self._arguments(node, frame)
+        given = self._given(node, frame)
         if function is UNKNOWN:
-            self.note("call", node, (UNKNOWN, *args), frame, keywords)
-            return self.unknown_call(_last_name(node.func), args, keywords)
-        return self.apply(function, args, keywords, node, frame)
+            self.note("call", replace(given, args=(UNKNOWN, *given.args)))
+            return self.unknown_call(_last_name(node.func), given)
+        return self.apply(function, given)
 
-    def _arguments(self, node: ast.Call, frame: Frame) -> tuple[Arguments, Keywords]:
+    def _given(self, node: ast.Call, frame: Frame) -> Given:
         args: list[Value] = []
         for arg in node.args:
             value = self.value(arg, frame)
@@ -73,27 +73,25 @@ class Calls(Library):
                 args.extend(value.items if isinstance(value, Items) and value.items is not None else (_spread(value),))
             else:
                 args.append(value)
-        keywords: Keywords = {}
+        keywords: dict[str, Value] = {}
         for keyword in node.keywords:
             value = self.value(keyword.value, frame)
             if keyword.arg is not None:
                 keywords[keyword.arg] = value
-        return tuple(args), keywords
+        return Given(node, frame, tuple(args), keywords)
 
-    def _method_call(
-        self, receiver: Value, func: ast.Attribute, args: Arguments, keywords: Keywords, node: ast.Call, frame: Frame
-    ) -> Value:
+    def _method_call(self, receiver: Value, func: ast.Attribute, given: Given) -> Value:
         """`receiver.name(...)`, with what it does to the variable that holds the receiver."""
         if receiver is UNKNOWN:
-            return self._on_unknown(func, args, keywords, node, frame)
+            return self._on_unknown(func, given)
         if isinstance(receiver, Items):
-            more = grown(receiver, func.attr, args, not self.state.branch and not self.looping)
+            more = grown(receiver, func.attr, given.args, not self.state.branch and not self.looping)
             if more is not None:
-                self.rebind(func.value, more, frame)
+                self.rebind(func.value, more, given.frame)
                 return NONE
-        value = self.apply(self.member(receiver, func.attr, node, frame), args, keywords, node, frame)
+        value = self.apply(self.member(receiver, func.attr, given.node, given.frame), given)
         if func.attr.endswith("_") and isinstance(receiver, Tensor) and isinstance(value, Tensor):
-            self.rebind(func.value, value, frame)
+            self.rebind(func.value, value, given.frame)
         return value
 
     @property
@@ -106,64 +104,61 @@ class Calls(Library):
         if isinstance(node, (ast.Name, ast.Attribute)):
             self.bind(node, value, frame)
 
-    def _on_unknown(
-        self, func: ast.Attribute, args: Arguments, keywords: Keywords, node: ast.Call, frame: Frame
-    ) -> Value:
+    def _on_unknown(self, func: ast.Attribute, given: Given) -> Value:
         """A method of something unknown: conversions and, in a region, matrix products still say something."""
         name = func.attr
         if name == "from_pretrained":
-            return self.library("from_pretrained", args, keywords, node, frame)
+            return self.library("from_pretrained", given)
         if name in CASTS or name in _ON_UNKNOWN:
-            return self.op_method(UNKNOWN, name, args, keywords, node, frame)
-        if name.rstrip("_") in OPS and any(as_tensor(arg) is not None for arg in args):
-            self.op_method(UNKNOWN, name, args, keywords, node, frame)
+            return self.op_method(UNKNOWN, name, given)
+        if name.rstrip("_") in OPS and any(as_tensor(arg) is not None for arg in given.args):
+            self.op_method(UNKNOWN, name, given)
             return UNKNOWN
-        self.note("call", node, (UNKNOWN, *args), frame, keywords)
-        return self.unknown_call(name, args, keywords)
+        self.note("call", replace(given, args=(UNKNOWN, *given.args)))
+        return self.unknown_call(name, given)
 
-    def apply(self, function: Value, args: Arguments, keywords: Keywords, node: ast.AST, frame: Frame) -> Value:
+    def apply(self, function: Value, given: Given) -> Value:
         """The result of calling a value."""
         if isinstance(function, Function):
-            return self.walk(function, args, keywords, node)
+            return self.walk(function, given)
         if isinstance(function, Class):
-            return self._construct(function, args, keywords, node, frame)
+            return self._construct(function, given)
         if isinstance(function, (Instance, Wrapped)):
-            return self.call_module(function, args, keywords, node, frame)
+            return self.call_module(function, given)
         if isinstance(function, Known):
-            return self.library(function.name, args, keywords, node, frame)
+            return self.library(function.name, given)
         if isinstance(function, Method):
-            return self._apply_method(function, args, keywords, node, frame)
+            return self._apply_method(function, given)
         if isinstance(function, Partial):
-            return self.apply(
-                function.function, (*function.args, *args), {**dict(function.keywords), **keywords}, node, frame
-            )
+            keywords = {**dict(function.keywords), **given.keywords}
+            return self.apply(function.function, replace(given, args=(*function.args, *given.args), keywords=keywords))
         if isinstance(function, Choice):
-            return self._each(function, lambda option: self.apply(option, args, keywords, node, frame))
+            return self._each(function, lambda option: self.apply(option, given))
         return UNKNOWN
 
-    def _apply_method(self, method: Method, args: Arguments, keywords: Keywords, node: ast.AST, frame: Frame) -> Value:
+    def _apply_method(self, method: Method, given: Given) -> Value:
         receiver = method.receiver
         if isinstance(receiver, Instance) and receiver.cls is not None and not is_module(receiver):
-            return self.unknown_call(method.name, args, keywords)
-        return self.method(method, args, keywords, node, frame)
+            return self.unknown_call(method.name, given)
+        return self.method(method, given)
 
     # --- classes
 
-    def _construct(self, cls: Class, args: Arguments, keywords: Keywords, node: ast.AST, frame: Frame) -> Value:
+    def _construct(self, cls: Class, given: Given) -> Value:
         instance = Instance(cls, _layer_of(cls), self.state.branch)
         init = self._of_class(cls, "__init__", instance)
         if isinstance(init, Function):
-            self.walk(init, args, keywords, node)
+            self.walk(init, given)
         elif instance.layer is not None:
-            self.init_layer(instance, instance.layer, args, keywords, node)
+            self.init_layer(instance, instance.layer, given)
         else:
-            for name, value in keywords.items():
+            for name, value in given.keywords.items():
                 instance.attributes[name] = value
         return instance
 
     def _super(self, node: ast.Call, name: str, frame: Frame) -> Value:
         """`super().name(...)` inside a method."""
-        args, keywords = self._arguments(node, frame)
+        given = self._given(node, frame)
         method = _enclosing_function(frame)
         owner = method.view.class_of(method.node) if method is not None else None
         me = method.values.get(_first_parameter(method.node)) if method is not None else None
@@ -173,42 +168,38 @@ class Calls(Library):
             if isinstance(base, Class) and name in base.frame.values:
                 found = base.frame.values[name]
                 if isinstance(found, Function):
-                    return self.walk(replace(found, bound=me), args, keywords, node)
+                    return self.walk(replace(found, bound=me), given)
                 return UNKNOWN
             if isinstance(base, Known):
-                return self._super_of_library(base.name, me, name, args, keywords, node, frame)
+                return self._super_of_library(base.name, me, name, given)
         return UNKNOWN
 
-    def _super_of_library(
-        self, base: str, me: Instance, name: str, args: Arguments, keywords: Keywords, node: ast.AST, frame: Frame
-    ) -> Value:
+    def _super_of_library(self, base: str, me: Instance, name: str, given: Given) -> Value:
         layer = base.rpartition(".")[2]
         if name == "__init__":
             if base.startswith("torch.nn.") and layer in {*LAYERS, *CONTAINERS}:
-                self.init_layer(me, layer, args, keywords, node)
+                self.init_layer(me, layer, given)
             return NONE
         if name in ("forward", "__call__") and me.layer is not None:
-            return self._run_layer(me, args, keywords, node, frame)
-        return self.module_method(me, name, args, keywords, node, frame) if is_module(me) else UNKNOWN
+            return self._run_layer(me, given)
+        return self.module_method(me, name, given) if is_module(me) else UNKNOWN
 
     # --- modules
 
-    def call_module(
-        self, module: Instance | Wrapped, args: Arguments, keywords: Keywords, node: ast.AST, frame: Frame
-    ) -> Value:
+    def call_module(self, module: Instance | Wrapped, given: Given) -> Value:
         """Call a module: its forward, or the op of its layer."""
         if isinstance(module, Wrapped):
-            self.note(f"{module.kind}.call", node, (module, *args), frame, keywords)
+            self.note(f"{module.kind}.call", replace(given, args=(module, *given.args)))
             before, region = self.state.products, self.state.region
-            value = self.apply(module.inner, args, keywords, node, frame)
+            value = self.apply(module.inner, given)
             if module.kind == "compile" and region.enabled and self.state.products > before:
-                self.note("compile.islands", node, (module,), frame)
+                self.note("compile.islands", given.with_args(module))
             return value
         forward = self._forward(module)
         if forward is not None:
-            return self.walk(forward, args, keywords, node)
+            return self.walk(forward, given)
         if module.layer is not None:
-            return self._run_layer(module, args, keywords, node, frame)
+            return self._run_layer(module, given)
         return UNKNOWN
 
     def _forward(self, module: Instance) -> Function | None:
@@ -220,47 +211,49 @@ class Calls(Library):
                 return found
         return None
 
-    def _run_layer(self, module: Instance, args: Arguments, keywords: Keywords, node: ast.AST, frame: Frame) -> Value:
+    def _run_layer(self, module: Instance, given: Given) -> Value:
         if module.layer == "Sequential":
-            value = args[0] if args else UNKNOWN
+            value = given.get(0, "input")
             for child in module.children:
-                value = self.apply(child, (value,), {}, node, frame)
+                value = self.apply(child, given.with_args(value))
             return value
         layer = LAYERS.get(module.layer or "")
         if layer is None:
             return UNKNOWN
-        if "reduction" in module.attributes:
-            keywords = {"reduction": module.attributes["reduction"], **keywords}
-        if not layer.weighted:
-            call = Call(layer.op, node, self.state.region, args, keywords)
-            return self.op(call, frame, module)
-        return self._weighted(module, layer.op, args, keywords, node, frame)
+        if layer.weighted:
+            return self._weighted(module, layer.op, given)
+        reduction = module.attributes.get("reduction")
+        keywords = given.keywords if reduction is None else {"reduction": reduction, **given.keywords}
+        return self.op(Call(layer.op, given.node, self.state.region, given.args, keywords), given.frame, module)
 
-    def _weighted(
-        self, module: Instance, op: str, args: Arguments, keywords: Keywords, node: ast.AST, frame: Frame
-    ) -> Value:
+    def _weighted(self, module: Instance, op: str, given: Given) -> Value:
         """A layer with weights: embeddings give them out, products mix them in, normalisations follow the input."""
-        weight, given = weight_of(module), args[0] if args else next(iter(keywords.values()), UNKNOWN)
+        weight, value = weight_of(module), given.args[0] if given.args else next(iter(given.keywords.values()), UNKNOWN)
         if weight is None:
             return UNKNOWN
+        both = given.with_args(value, weight)
         if op == "embedding":
             return Tensor(weight.dtypes, rank0=False, why=weight.why)
-        if op in ("lstm", "gru", "rnn", "attention", "transformer"):
-            return self._composite(op, given, weight, node, frame, module)
+        if op in _COMPOSITES:
+            return self._composite(module, op, both)
         if op.endswith("_norm"):
-            tensor = as_tensor(given)
-            self.note(op, node, (given, weight), frame, module=module)
-            if tensor is None:
-                return UNKNOWN
-            if weight.low and tensor.only("float32") and self.state.region.enabled is False and op != "rms_norm":
-                return Tensor(rank0=False)
-            return self.op(Call(op, node, self.state.region, (tensor,)), frame)
-        return self.op(Call(op, node, self.state.region, (given, weight)), frame, module)
+            return self._normalised(module, op, both, weight)
+        return self.op(Call(op, given.node, self.state.region, both.args), given.frame, module)
 
-    def _composite(self, op: str, given: Value, weight: Tensor, node: ast.AST, frame: Frame, module: Instance) -> Value:
+    def _normalised(self, module: Instance, op: str, given: Given, weight: Tensor) -> Value:
+        """A normalisation layer; with 16-bit weights and a float32 input it raises where autocast is off."""
+        self.note(op, given, module=module)
+        tensor = as_tensor(given.get(0))
+        if tensor is None:
+            return UNKNOWN
+        if weight.low and tensor.only("float32") and self.state.region.enabled is False and op != "rms_norm":
+            return Tensor(rank0=False)
+        return self.op(Call(op, given.node, self.state.region, (tensor,)), given.frame)
+
+    def _composite(self, module: Instance, op: str, given: Given) -> Value:
         """Layers made of many ops; what autocast makes of recurrent ones differs by device."""
-        self.note(op, node, (given, weight), frame, module=module)
-        tensor, region = as_tensor(given), self.state.region
+        self.note(op, given, module=module)
+        tensor, region = as_tensor(given.get(0)), self.state.region
         dtypes = None if tensor is None else tensor.dtypes
         if region.enabled is not False:
             by_linear = op == "attention" or (op != "transformer" and region.device == "cuda")
@@ -270,19 +263,18 @@ class Calls(Library):
 
     # --- autograd functions
 
-    def apply_function(self, cls: Class, args: Arguments, keywords: Keywords, node: ast.AST, frame: Frame) -> Value:
+    def apply_function(self, cls: Class, given: Given) -> Value:
         """`cls.apply(...)` of a torch.autograd.Function: forward here, and backward where the gradient comes from."""
         forward, backward = self._of_class(cls, "forward", None), self._of_class(cls, "backward", None)
         context = Instance(None, "context", self.state.branch)
         if not isinstance(forward, Function):
             return UNKNOWN
-        value = self.walk(forward, (context, *args), keywords, node)
+        value = self.walk(forward, replace(given, args=(context, *given.args)))
         outputs = value.items if isinstance(value, Items) and value.items is not None else (value,)
         if isinstance(backward, Function) and not _is_decorated(backward, "custom_bwd"):
-            before = self.state.backward
-            self.state.backward = True
+            before, self.state.backward = self.state.backward, True
             with self.state.inside(OFF(self.state.device)):
-                self.walk(backward, (context, *outputs), {}, node)
+                self.walk(backward, given.with_args(context, *outputs))
             self.state.backward = before
         return value
 
@@ -294,11 +286,6 @@ def is_module(instance: Instance) -> bool:
     return instance.layer is not None or any(
         isinstance(base, Known) and base.name.rpartition(".")[2] in MODULES for base in instance.cls.ancestry()
     )
-
-
-def is_autograd_function(cls: Class) -> bool:
-    """Whether a class is a torch.autograd.Function."""
-    return any(isinstance(base, Known) and base.name in _FUNCTIONS for base in cls.ancestry())
 
 
 def _layer_of(cls: Class) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from mixprec.lint.dtypes._values import Value, join
+from mixprec.lint.dtypes._joins import join
+from mixprec.lint.dtypes._values import Value
 
 if TYPE_CHECKING:
     from mixprec.lint._view import FileView

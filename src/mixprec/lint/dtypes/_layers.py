@@ -7,20 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from mixprec.lint.dtypes._dtypes import FLOATS, Dtypes, is_low
+from mixprec.lint.dtypes._joins import join
 from mixprec.lint.dtypes._state import State
-from mixprec.lint.dtypes._values import (
-    UNKNOWN,
-    Choice,
-    Instance,
-    Items,
-    Optimizer,
-    Table,
-    Tag,
-    Tensor,
-    Value,
-    Wrapped,
-    join,
-)
+from mixprec.lint.dtypes._values import UNKNOWN, Choice, Instance, Items, Optimizer, Table, Tag, Tensor, Value, Wrapped
 
 __all__ = ["CONTAINERS", "LAYERS", "Layer", "convert", "duplicate", "parameters", "trained", "weight_of"]
 

@@ -11,7 +11,7 @@ from mixprec._policy import CastRule, Policy, op_of
 from mixprec.lint.dtypes._dtypes import FLOAT32, LOW, Dtypes, one, promote
 from mixprec.lint.dtypes._values import Autocast, Tensor
 
-__all__ = ["DEFAULT", "OFF", "OPEN", "Region", "entered", "rule_of"]
+__all__ = ["DEFAULT", "OFF", "OPEN", "Region", "entered", "result", "rule_of"]
 
 VERSION = "2.13"
 """The release whose lists are used: results must not depend on what is installed where the linter runs."""

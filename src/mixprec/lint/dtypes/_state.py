@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mixprec.lint.dtypes._dtypes import Dtypes, union
+from mixprec.lint.dtypes._joins import join
 from mixprec.lint.dtypes._region import OFF, Region
-from mixprec.lint.dtypes._values import Instance, Tensor, Value, join, number_of
+from mixprec.lint.dtypes._values import Instance, Tensor, Value, number_of
 
 if TYPE_CHECKING:
     from mixprec.lint._view import FileView

@@ -49,6 +49,8 @@ def traces(view: FileView) -> tuple[Trace, ...]:
 
 
 def _traces(view: FileView) -> tuple[Trace, ...]:
+    if _changes_default(view):
+        return (Trace("cuda"),)
     devices = _named_devices(view)
     first = Walker(view, devices[0])
     traced = _walk(first, view)
@@ -56,6 +58,11 @@ def _traces(view: FileView) -> tuple[Trace, ...]:
         other = devices[1] if len(devices) > 1 else ("cpu" if devices[0] == "cuda" else "cuda")
         return traced, _walk(Walker(view, other), view)
     return (traced,)
+
+
+def _changes_default(view: FileView) -> bool:
+    """Whether the file changes the dtype of tensors that are made without one: then little would be known of any."""
+    return any(view.dtype(call.args[0]) != "float32" for call in view.calls("torch.set_default_dtype") if call.args)
 
 
 def _named_devices(view: FileView) -> tuple[str, ...]:
