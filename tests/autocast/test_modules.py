@@ -314,3 +314,24 @@ def test_another_thread_without_a_region_is_not_touched_by_the_hooks() -> None:
         thread.join()
         model(X)
     assert model.head.seen == [(f32, f32, f32, False), (low, low, low, True)]
+
+
+@pytest.mark.parametrize("inner", [None, "uniform", Policy.torch("cpu").with_module("nothing", "fp32")], ids=str)
+def test_a_region_of_another_policy_inside_knows_nothing_of_the_outer_rules(inner: Any) -> None:
+    """Hooks of the outer policy's modules are silent while a region with its own policy is the innermost."""
+
+    class Root(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.probe = Probe()
+
+        def forward(self, x: torch.Tensor) -> None:
+            with autocast("cpu", policy=inner):
+                self.probe(x)
+            self.probe(x)
+
+    root = Root()
+    with autocast("cpu", policy=Policy.torch("cpu").with_module("probe", "fp32")):
+        root(X)
+    exponential = f32 if inner == "uniform" else low
+    assert [seen[1:] for seen in root.probe.seen] == [(low, exponential, True), QUIET]

@@ -39,7 +39,7 @@ class Binding:
         self.ids = frozenset(map(id, root.modules()))
         self.places = tuple((weakref.ref(module), places) for module, places in _walk(root, "", (), set()))
         ruled = [(ref, plan.inside(places)) for ref, places in self.places if _spoken_of(plan, places[-1])]
-        self._gates = tuple((ref, _Gate(plan.device_type, stay)) for ref, stay in ruled)
+        self._gates = tuple((ref, _Gate(plan, stay)) for ref, stay in ruled)
         self._users = 0
         self._lock = threading.Lock()
 
@@ -60,15 +60,15 @@ class Binding:
 class _Gate:
     """The two hooks of one module, always the same two under the same ids."""
 
-    def __init__(self, device_type: str, stay: Stay) -> None:
+    def __init__(self, plan: Plan, stay: Stay) -> None:
         self.stay = stay
         self._ids: tuple[int, int] | None = None
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
-            return arrive(device_type, stay, args, kwargs)
+            return arrive(plan, stay, args, kwargs)
 
         def after(module: nn.Module, args: Any, output: Any) -> Any:
-            return leave(device_type, output)
+            return leave(plan, output)
 
         self._before, self._after = before, after
 
@@ -134,29 +134,33 @@ def refuse_unmatched(plan: Plan, root: nn.Module) -> None:
             raise UnknownNameError("module path", pattern, paths - {""}, "Paths are those of model.named_modules().")
 
 
-def arrive(device_type: str, stay: Stay, args: Any, kwargs: Any) -> Any:
-    """Begin `stay` in this thread, if a region is active in it: the module's inputs, cast as the stay demands."""
-    modes = active_interceptors(device_type)
-    if not modes:
+def arrive(plan: Plan, stay: Stay, args: Any, kwargs: Any) -> Any:
+    """Begin `stay` in this thread, if `plan` is in force in it: the module's inputs, cast as the stay demands."""
+    mode = _following(plan)
+    if mode is None:
         return None
-    mode = modes[-1]
     if stay.inputs is not None and mode.acts():
-        dtype = torch.float32 if stay.inputs is CastRule.FP32 else torch.get_autocast_dtype(device_type)
+        dtype = torch.float32 if stay.inputs is CastRule.FP32 else torch.get_autocast_dtype(plan.device_type)
         args, kwargs = cast_all(mode, args, kwargs, dtype)
     mode.arrive(stay)
     return args, kwargs
 
 
-def leave(device_type: str, output: Any) -> Any:
+def leave(plan: Plan, output: Any) -> Any:
     """End the innermost stay: the module's output, cast up where it comes out into a module that is in float32."""
-    modes = active_interceptors(device_type)
-    if not modes:
+    mode = _following(plan)
+    if mode is None:
         return None
-    mode = modes[-1]
     mode.leave()
     if mode.stay.inputs is CastRule.FP32 and mode.acts():
         (output,), _ = cast_all(mode, (output,), {}, torch.float32)
     return output
+
+
+def _following(plan: Plan) -> Interceptor | None:
+    """The interceptor of `plan` in this thread; None where no region or one of another policy is the innermost."""
+    modes = active_interceptors(plan.device_type)
+    return modes[-1] if modes and modes[-1].plan is plan else None
 
 
 def _follow(mode: Interceptor, root: nn.Module) -> Binding:
@@ -200,7 +204,7 @@ def _learnt(mode: Interceptor, root: nn.Module, args: Any) -> Any:
     stay = _follow(mode, root).stay_in(root)
     if stay is None:
         return args
-    arrived = arrive(mode.device_type, stay, args, {})  # the root's own hook is too new to be called this time
+    arrived = arrive(mode.plan, stay, args, {})  # the root's own hook is too new to be called this time
     return args if arrived is None else arrived[0]
 
 
