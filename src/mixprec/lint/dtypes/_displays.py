@@ -34,15 +34,17 @@ class Displays(Names):
 
     def _dict(self, node: ast.Dict, frame: Frame) -> Value:
         found: dict[Any, Value] = {}
-        complete = True
+        others: list[Value] = []
         for key, item in zip(node.keys, node.values, strict=True):
             value = self.value(item, frame)
             name = self.value(key, frame) if key is not None else UNKNOWN
             if isinstance(name, Const) and isinstance(name.value, (str, int)):
                 found[name.value] = value
             else:
-                complete = False
-        return table(found) if complete else UNKNOWN
+                others.append(value)
+        if not others:
+            return table(found)
+        return UNKNOWN if found else Table((), joined(others))
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, frame: Frame) -> Value:
         inner = Frame(frame.view, node, frame)
@@ -69,8 +71,7 @@ class Displays(Names):
     def _dict_comprehension(self, node: ast.DictComp, frame: Frame) -> Value:
         inner = Frame(frame.view, node, frame)
         self._bind_generators(node.generators, self.iterated(self.value(node.generators[0].iter, frame)), inner)
-        self.value(node.value, inner)
-        return UNKNOWN
+        return Table((), self.value(node.value, inner))
 
     def _bind_generators(self, generators: list[ast.comprehension], source: Items, inner: Frame) -> None:
         for place, generator in enumerate(generators):
@@ -163,6 +164,8 @@ def _slice_of(items: Items, part: ast.Slice) -> Value:
 
 
 def _entry_of(entries: Table, place: Value) -> Value:
+    if not entries.items and entries.element is not None:
+        return entries.element
     found: Value | None = None
     if not all(isinstance(option, Const) for option in options(place)):
         return UNKNOWN

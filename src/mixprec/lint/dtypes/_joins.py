@@ -81,6 +81,8 @@ def element(items: Items) -> Value:
 
 
 def _join_tables(first: Table, second: Table) -> Value:
+    if not first.items and not second.items:
+        return Table((), second.element if first.element is None else join(first.element, second.element))
     if [key for key, _ in first.items] != [key for key, _ in second.items]:
         return UNKNOWN
     return Table(tuple((key, join(value, second.get(key))) for key, value in first.items))

@@ -213,6 +213,9 @@ def _together(items: Items, value: Value) -> Value:
 
 
 def _table_method(entries: Table, name: str, given: Given) -> Value:
+    if entries.element is not None and not entries.items:
+        named = {"items": Items(None, Items((UNKNOWN, entries.element))), "values": Items(None, entries.element)}
+        return named.get(name, entries.element if name in ("get", "pop", "setdefault") else UNKNOWN)
     values = tuple(value for _, value in entries.items)
     if name == "items":
         return Items(tuple(Items((Const(key), value)) for key, value in entries.items))

@@ -175,8 +175,11 @@ class Statements(Calls):
             written = as_tensor(value)
             bounds = type(owner.bounds)() if written is None else owner.bounds.hull(written.bounds)
             self.rebind(target.value, replace(owner, bounds=bounds, tags=frozenset()), frame)
-        elif isinstance(owner, Table) and isinstance(place, Const):
+        elif isinstance(owner, Table) and isinstance(place, Const) and owner.element is None:
             self.rebind(target.value, table({**dict(owner.items), place.value: value}), frame)
+        elif isinstance(owner, Table) and not owner.items:
+            held = value if owner.element is None else join(owner.element, value)
+            self.rebind(target.value, Table((), held), frame)
         elif isinstance(owner, Items):
             self.rebind(target.value, Items(None, join(element(owner), value)), frame)
 

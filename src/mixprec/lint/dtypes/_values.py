@@ -152,9 +152,10 @@ class Items:
 
 @dataclass(frozen=True)
 class Table:
-    """A dict whose items are known, by constant key."""
+    """A dict whose items are known, by constant key. `element`: what stands under any other key; None where nothing."""
 
     items: tuple[tuple[Any, Value], ...]
+    element: Value | None = None
 
     def get(self, key: Any) -> Value | None:
         """The item under `key`."""

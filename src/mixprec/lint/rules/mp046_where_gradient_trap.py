@@ -49,21 +49,33 @@ def loss(model, x):
         if "backward" not in view.source:
             return
         for call in view.calls("torch.where"):
-            if len(call.args) != 3 or not isinstance(call.args[0], ast.Compare):
+            test = _test(view, call.args[0]) if len(call.args) == 3 else None
+            if test is None:
                 continue
-            tested = {ast.unparse(side) for side in (call.args[0].left, *call.args[0].comparators)}
-            for branch in call.args[1:]:
-                steep = _steep(branch)
-                if steep is not None and steep in tested:
-                    message = f"The gradient of {steep} is NaN wherever the other branch is taken."
-                    advice = f"Replace {steep} by a harmless value first (where), then apply the function."
-                    yield self.finding(view, call, message, fix=self.fix(advice))
+            tested = {ast.unparse(side) for side in (test.left, *test.comparators)}
+            steep = next((text for branch in call.args[1:] for text in _steep(branch) if text in tested), None)
+            if steep is not None:
+                message = f"The gradient of {steep} is NaN wherever the other branch is taken."
+                advice = f"Replace {steep} by a harmless value first (where), then apply the function."
+                yield self.finding(view, call, message, fix=self.fix(advice))
 
 
-def _steep(node: ast.expr) -> str | None:
-    """What a branch takes the logarithm or root of."""
+def _test(view: FileView, node: ast.expr) -> ast.Compare | None:
+    """The comparison that decides, also where a name stands for it."""
+    if isinstance(node, ast.Name):
+        function = view.function(node)
+        values = view.assignments(view.tree if function is None else function).get(node.id, ())
+        node = values[0] if len(values) == 1 and values[0] is not None else node
+    return node if isinstance(node, ast.Compare) else None
+
+
+def _steep(node: ast.expr) -> Iterator[str]:
+    """What a branch takes the logarithm or root of, or divides by."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        yield ast.unparse(node.right)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in STEEP:
-        return None
+        return
     if isinstance(node.func.value, ast.Name) and node.func.value.id == "torch":
-        return ast.unparse(node.args[0]) if node.args else None
-    return ast.unparse(node.func.value)
+        yield from (ast.unparse(arg) for arg in node.args[:1])
+    else:
+        yield ast.unparse(node.func.value)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import FORMATS, Event, Hit, Tensor, Trace, held, number_words, spoken
+from mixprec.lint.dtypes import FORMATS, Event, Hit, Tensor, Trace, held, number_of, number_words, spoken
 from mixprec.records import Finding, Severity
 
 
@@ -51,15 +51,16 @@ def update(averages, model):
 
 
 def _updates(trace: Trace, view: FileView) -> Iterator[Hit]:
+    factors = {event.node: _factor(event) for event in trace.of("mul")}
     for event in trace.of("lerp"):
-        share = event.number(2)
-        yield from _judged(event, share)
+        weight = event.keywords.get("weight", event.value(2))
+        yield from _judged(event, None if weight is None else number_of(weight))
     for event in trace.of("mul"):
         decay = event.number(1) if event.inplace else None
         if decay is not None and 0.5 < decay < 1 and _is_added_to(event.node, view):
             yield from _judged(event, 1 - decay)
     for event in trace.of("add"):
-        yield from _judged(event, _share_of_sum(event.node, view))
+        yield from _judged(event, _share_of_sum(event.node, factors))
 
 
 def _judged(event: Event, share: float | None) -> Iterator[Hit]:
@@ -78,19 +79,17 @@ def _is_added_to(node: ast.AST, view: FileView) -> bool:
     return isinstance(parent, ast.Attribute) and parent.attr in ("add_", "addcmul_")
 
 
-def _share_of_sum(node: ast.AST, view: FileView) -> float | None:
-    """What `decay * average + (1 - decay) * value` takes from the value."""
+def _share_of_sum(node: ast.AST, factors: Mapping[ast.AST, float | None]) -> float | None:
+    """What `decay * average + (1 - decay) * value` takes from the value; `factors` are those of the products."""
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Add):
         return None
-    factors = [_factor(side, view) for side in (node.left, node.right)]
-    known = [factor for factor in factors if factor is not None]
+    known = [factor for side in (node.left, node.right) if (factor := factors.get(side)) is not None]
     if len(known) == 2 and abs(sum(known) - 1) < 1e-9 and min(known) > 0:
         return min(known)
     return None
 
 
-def _factor(node: ast.expr, view: FileView) -> float | None:
-    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
-        return None
-    values = [view.constant(side) for side in (node.left, node.right)]
-    return next((float(value) for value in values if isinstance(value, (int, float))), None)
+def _factor(event: Event) -> float | None:
+    """The number that a tensor is multiplied by."""
+    first, second = event.number(0), event.number(1)
+    return second if first is None else first
