@@ -542,6 +542,16 @@ def guard_taken_away(lines: Lines) -> Iterator[tuple[int, Lines]]:
         yield n, [*lines[:n], *(line[4:] if line.strip() else line for line in lines[n + 1 : end]), *lines[end:]]
 
 
+@operator("MP209")
+def one_of_two_steps_dropped(lines: Lines) -> Iterator[tuple[int, Lines]]:
+    steps = places(lines, STEP)
+    made = [match for line in lines if (match := re.match(r" *(opt\w+|self\.opt\w+) = torch\.optim", line))]
+    if len(steps) == 2 and len(made) == 2 and not any("def train_step" in line for line in lines):
+        for n, match in steps:
+            used = [k for k, line in enumerate(lines) if f"unscale_({match['o']})" in line]
+            yield n, without(lines, n, *used)
+
+
 @operator("MP214")
 def unscale_after_step(lines: Lines) -> Iterator[tuple[int, Lines]]:
     for n, match in places(lines, STEP):

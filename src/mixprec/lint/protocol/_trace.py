@@ -102,7 +102,7 @@ def _attempt(view: FileView, root: ast.Module | Def, several: bool) -> tuple[Led
     walker.entered.add(root)
     try:
         paths = _start(walker, view, root)
-    except Overrun:
+    except (Overrun, RecursionError):
         walker.entered.clear()
         return Ledger(), walker, 0
     return machine.ledger, walker, max([walker.most_optimizers, *(len(path.optimizers) for path in paths)])
