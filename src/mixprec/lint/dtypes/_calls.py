@@ -38,6 +38,7 @@ MODULES = frozenset(
 )
 """Last names of the library classes whose subclasses are modules."""
 
+_HARMLESS = frozenset({"append", "debug", "eval", "info", "print", "set_description", "train", "update", "zero_grad"})
 _COMPOSITES = frozenset({"attention", "gru", "lstm", "rnn", "transformer"})
 _ON_UNKNOWN = frozenset({"bmm", "matmul", "mm"})
 
@@ -50,7 +51,12 @@ class Calls(Library):
         """Walk into a function of the project."""
 
     def call(self, node: ast.Call, frame: Frame) -> Value:
-        """The value of a call expression."""
+        """The value of a call expression. What gives something unknown may do anything, also in a region."""
+        value = self._called(node, frame)
+        self.state.effects += value is UNKNOWN and _last_name(node.func) not in _HARMLESS
+        return value
+
+    def _called(self, node: ast.Call, frame: Frame) -> Value:
         self.state.step()
         if isinstance(node.func, ast.Attribute):
             inner = node.func.value

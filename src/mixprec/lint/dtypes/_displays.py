@@ -113,6 +113,7 @@ class Displays(Names):
 
     def _yield(self, node: ast.Yield | ast.YieldFrom, frame: Frame) -> Value:
         value = self.value(node.value, frame)
+        self.state.effects += 1  # the caller's code runs here
         frame.yields.append(element(self.iterated(value)) if isinstance(node, ast.YieldFrom) else value)
         return UNKNOWN
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from mixprec._policy import CastRule
 from mixprec.lint._constants import UNKNOWN as OPEN_CONSTANT
 from mixprec.lint._constants import evaluate
 from mixprec.lint._view import FileView
@@ -14,10 +15,11 @@ from mixprec.lint.dtypes._bounds import Bounds
 from mixprec.lint.dtypes._call import Call, as_tensor
 from mixprec.lint.dtypes._comparing import compared, truth_of
 from mixprec.lint.dtypes._displays import Displays
-from mixprec.lint.dtypes._dtypes import one
+from mixprec.lint.dtypes._dtypes import FLOAT32, INTEGERS, one
 from mixprec.lint.dtypes._frame import Frame
 from mixprec.lint.dtypes._given import Given
 from mixprec.lint.dtypes._joins import element, join
+from mixprec.lint.dtypes._region import rule_of
 from mixprec.lint.dtypes._state import Event
 from mixprec.lint.dtypes._values import (
     NONE,
@@ -32,7 +34,7 @@ from mixprec.lint.dtypes._values import (
     Value,
     number_of,
 )
-from mixprec.lint.dtypes.ops import operate
+from mixprec.lint.dtypes.ops import OPS, operate
 
 __all__ = ["Expressions", "truth_of"]
 
@@ -120,6 +122,7 @@ class Expressions(Displays):
         value = operate(call)
         if self.state.region.enabled is False and call.name in _PRODUCTS:
             self.state.products += 1
+        self.state.effects += is_affected(call)
         given = Given(call.node, frame, call.args, call.keywords)
         self.note(call.name, given, value, inplace=call.inplace, module=module)
         return value
@@ -186,6 +189,7 @@ class Expressions(Displays):
         return compared(node.ops[0], values[0], values[1]) if len(node.ops) == 1 else UNKNOWN
 
 
+_PLAIN = FLOAT32 | INTEGERS | {"bool"}
 _PRODUCTS = frozenset({"addmm", "bmm", "conv1d", "conv2d", "conv3d", "einsum", "linear", "matmul", "mm"})
 
 
@@ -214,3 +218,13 @@ def _subtracts_maximum(node: ast.BinOp) -> bool:
             if left in (ast.unparse(subject), given):
                 return True
     return False
+
+
+def is_affected(call: Call) -> bool:
+    """Whether autocast may change what a call does: it casts, or what it is given is not known to need no cast."""
+    rule = rule_of(call.name, call.region.device)
+    if rule is CastRule.LOW or call.name not in OPS:
+        return True
+    if rule is CastRule.KEEP:
+        return False
+    return any(tensor is None or tensor.dtypes is None or not tensor.dtypes <= _PLAIN for tensor in call.operands())

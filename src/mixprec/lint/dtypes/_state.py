@@ -83,6 +83,9 @@ class State:
         self.version = 0
         self.branches = 0
         self.products = 0
+        """Matrix products that ran where autocast is off."""
+        self.effects = 0
+        """Everything that a region may have had an effect on."""
 
     def step(self) -> None:
         """Count one; raises `Exhausted` beyond the budget."""

@@ -280,7 +280,12 @@ class Statements(Calls):
                 if item.optional_vars is not None:
                     self.bind(item.optional_vars, value, frame)
                 self._enter(value, item.context_expr, stack)
-            return self.block(node.body, frame)
+            region, before = self.state.region, self.state.effects
+            ended = self.block(node.body, frame)
+            if region.node is not None and region.enabled:
+                kind = "region.busy" if self.state.effects > before else "region.idle"
+                self.note(kind, Given(region.node, frame))
+            return ended
 
     def _enter(self, value: Value, node: ast.expr, stack: ExitStack) -> None:
         """Enter a context: a region, a grad mode, or one that may be anything."""

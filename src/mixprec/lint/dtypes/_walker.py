@@ -38,7 +38,7 @@ class Walker(Statements):
         self.walks: dict[ast.AST, int] = {}
         self.stack: list[ast.AST] = []
         self.entered: set[ast.AST] = set()
-        self.memo: dict[Any, Value] = {}
+        self.memo: dict[Any, tuple[Value, int]] = {}
 
     # --- entries
 
@@ -113,18 +113,22 @@ class Walker(Statements):
         """Walk into a function and give back what it returns."""
         if function.node in self.stack or self.depth >= DEEPEST or self.walks.get(function.node, 0) >= MOST_WALKS:
             self.entered.add(function.node)
+            self.state.effects += 1
             return UNKNOWN
         state = self.state
         arguments = (given.args, tuple(given.keywords.items()), open_arguments)
         key = (function, arguments, state.region, state.no_grad, state.version)
         if key in self.memo:
-            return self.memo[key]
+            value, effects = self.memo[key]
+            state.effects += effects
+            return value
         self.entered.add(function.node)
         self.walks[function.node] = self.walks.get(function.node, 0) + 1
         frame = Frame(function.view, function.node, function.frame)
         self._bind_parameters(function, frame, given, open_arguments)
+        before = state.effects
         value = self._walked(function, frame)
-        self.memo[key] = value
+        self.memo[key] = value, state.effects - before
         return value
 
     def _walked(self, function: Function, frame: Frame) -> Value:

@@ -1,0 +1,87 @@
+"""A region is for one device type: for CUDA it does nothing where everything is on the CPU."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mixprec.lint._names import AUTOCASTS, SCALERS
+from mixprec.lint._rule import FixSafety, Rule
+from mixprec.lint._view import FileView
+from mixprec.records import Finding, Severity
+
+
+class AutocastForOtherDevice(Rule):
+    """`torch.autocast("cuda")` in a script whose model and data are on the CPU."""
+
+    code = "MP080"
+    name = "autocast-for-other-device"
+    severity = Severity.WARNING
+    title = "An autocast region is for CUDA, and everything in the script is on the CPU."
+    why = "Tensors of another device than the region's are left alone; without CUDA the region switches itself off."
+    bad = """\
+import torch
+
+device = torch.device("cpu")
+model = torch.nn.Linear(8, 8).to(device)
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    y = model(torch.ones(1, 8, device=device))
+"""
+    good = """\
+import torch
+
+device = torch.device("cpu")
+model = torch.nn.Linear(8, 8).to(device)
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    y = model(torch.ones(1, 8, device=device))
+"""
+    fix_safety = FixSafety.NONE
+    sources = ("https://docs.pytorch.org/docs/stable/amp.html#torch.autocast",)
+    words = ("autocast",)
+
+    def check(self, view: FileView) -> Iterator[Finding]:
+        """One finding per region, in a script that names the CPU as its device and CUDA nowhere else."""
+        regions = [call for call in view.calls(*AUTOCASTS) if _is_for_cuda(view, call)]
+        if regions and _runs_on_cpu(view, regions):
+            fix = self.fix('Name the device that the model is on: autocast("cpu", ...), or device.type.')
+            for call in regions:
+                message = "This region is for CUDA, and everything in this script is on the CPU."
+                yield self.finding(view, call, message, fix=fix)
+
+
+def _is_for_cuda(view: FileView, call: ast.Call) -> bool:
+    if ".cuda.amp" in (view.dotted(call.func) or ""):
+        return True
+    return bool(view.constant(view.argument(call, 0, "device_type")) == "cuda")
+
+
+def _runs_on_cpu(view: FileView, regions: list[ast.Call]) -> bool:
+    """Whether the script says "cpu", and "cuda" only where AMP wants it."""
+    amp = {id(node) for call in (*regions, *view.calls(*SCALERS)) for node in ast.walk(call)}
+    words = [node.value for node in view.nodes(ast.Constant) if isinstance(node.value, str) and id(node) not in amp]
+    moves = any(node.attr == "cuda" and id(node) not in amp for node in view.nodes(ast.Attribute))
+    return "cpu" in words and not moves and not any("cuda" in word for word in words) and _moves_to_cpu(view)
+
+
+def _moves_to_cpu(view: FileView) -> bool:
+    """Whether something is moved to, or made on, a device that is the CPU in every run."""
+    for call in view.nodes(ast.Call):
+        asked = [keyword.value for keyword in call.keywords if keyword.arg == "device"]
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "to":
+            asked += call.args[:1]
+        if any(view.constant(node) == "cpu" or _is_cpu(view, node) for node in asked):
+            return True
+    return False
+
+
+def _is_cpu(view: FileView, node: ast.expr) -> bool:
+    """Whether a name is `torch.device("cpu")`."""
+    if not isinstance(node, ast.Name):
+        return False
+    values = view.assignments(view.tree).get(node.id, ())
+    made = [value for value in values if isinstance(value, ast.Call) and view.dotted(value.func) == "torch.device"]
+    return (
+        bool(values)
+        and len(made) == len(values)
+        and all(view.constant(call.args[0]) == "cpu" for call in made if call.args)
+    )
