@@ -11,6 +11,9 @@ from mixprec.lint._view import FileView
 from mixprec.lint.protocol import facts, last_name
 from mixprec.records import Finding, Severity
 
+_MODELS = ("ema", "model", "net", "param", "policy", "weight")
+"""Parts of the keys under which checkpoints hold a model, or its state under another name."""
+
 
 class ScalerStateNotSaved(Rule):
     """`torch.save({"model": …, "optimizer": …})` beside a scaler, or a resume that leaves the scaler out."""
@@ -111,10 +114,20 @@ def _checkpoints(view: FileView, saved: list[ast.Call]) -> Iterator[ast.AST]:
         beside = [other for other in saved if other is not call and (view.function(other) or view.tree) is scope]
         if holder is None or not any(not _of_optimizer(view, other) for other in beside):
             continue
+        if isinstance(holder, ast.Dict) and not _holds_a_model(view, holder, beside):
+            continue
         stmt = view.statement(call)
         if stmt not in seen:
             seen.add(stmt)
             yield stmt
+
+
+def _holds_a_model(view: FileView, holder: ast.Dict, beside: list[ast.Call]) -> bool:
+    """Whether a dict with an optimizer's state is a checkpoint: metadata of one may repeat that state alone."""
+    if any(holder in view.ancestors(call) and not _of_optimizer(view, call) for call in beside):
+        return True
+    keys = [key.value.lower() for key in holder.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+    return any(word in key for key in keys for word in _MODELS)
 
 
 def _handed_on(view: FileView) -> bool:

@@ -44,6 +44,9 @@ with torch.no_grad():
 
 
 def _scales(trace: Trace) -> Iterator[Hit]:
-    for event in trace.of("scaler.scale"):
-        if event.no_grad:
+    """Calls that only ever run without gradients; a step shared by training and validation is left alone."""
+    events = list(trace.of("scaler.scale"))
+    trained = {id(event.node) for event in events if not event.no_grad}
+    for event in events:
+        if id(event.node) not in trained:
             yield Hit(event.node, "Gradients are off here, so there is nothing that the scale could protect.")

@@ -1,0 +1,73 @@
+"""What a rule says of a misuse it does not say of the sound code next to it, as found in widely used repositories."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from mixprec.lint import lint_source
+
+SCALER = """
+import torch
+model = torch.nn.Linear(8, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+"""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A misuse with the code that names it, and a neighbour of which that rule says nothing."""
+
+    code: str
+    misuse: str
+    neighbour: str
+
+
+PAIRS = {
+    "metadata of a checkpoint is no checkpoint": Pair(
+        "MP017",
+        SCALER
+        + """
+state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+torch.save(state, "last.pt")
+""",
+        SCALER
+        + """
+torch.save(model.state_dict(), "last.pt")
+logger.log("last.pt", metadata={"epoch": 1, "optimizer": optimizer.state_dict()})
+""",
+    ),
+    "a step shared by training and validation scales only while training": Pair(
+        "MP205",
+        SCALER
+        + """
+def run_step(x):
+    return scaler.scale(model(x).mean())
+
+with torch.no_grad():
+    run_step(torch.ones(1, 8))
+""",
+        SCALER
+        + """
+def run_step(x, training):
+    loss = model(x).mean()
+    if training:
+        loss = scaler.scale(loss)
+        loss.backward()
+    return loss
+
+run_step(torch.ones(1, 8), flag)
+with torch.no_grad():
+    run_step(torch.ones(1, 8), flag)
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
+def test_the_misuse_is_named_and_its_neighbour_is_not(pair):
+    """The rule finds the one and leaves the other alone."""
+    assert {finding.code for finding in lint_source(pair.misuse, "train.py", select=[pair.code])} == {pair.code}
+    assert lint_source(pair.neighbour, "train.py", select=[pair.code]) == []
