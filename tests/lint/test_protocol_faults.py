@@ -533,6 +533,35 @@ def train(model, optimizer, loader, scaler=None):
             model(x).backward()
             optimizer.step()
 """,
+    "gradients of a left-out batch stay": f"""{SETUP}
+for x, y in loader:
+{FORWARD}
+    scaler.scale(loss).backward()
+    if not torch.isfinite(loss):  # MP146
+        continue
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+""",
+    "one rank returns early": """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+scaler = torch.amp.GradScaler("cuda")
+
+
+def train_step(model, optimizer, batch):
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = model(batch)
+    if loss != loss:  # MP161
+        return None
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    return loss
+""",
     "zero_grad between backward and step": f"""{SETUP}
 for x, y in loader:
 {FORWARD}

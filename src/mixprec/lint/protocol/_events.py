@@ -197,8 +197,8 @@ class Events(Expressions):
 
     def _clear_module(self, call: ast.AST, base: Value, path: Path) -> None:
         keys = [key for key, optimizer in path.optimizers.items() if optimizer.params == base.key]
-        if len(path.optimizers) <= 1 and not self.machine.several:
-            self.machine.clear(path, [*path.optimizers, EVERY], call)
+        if len(path.gradients) <= 2 and not self.machine.several:
+            self.machine.clear(path, list(path.gradients), call)
         elif keys:
             self.machine.clear(path, keys, call)
         else:

@@ -207,14 +207,19 @@ class Judge:
         return [Fault("no-gradient", call)] if path.loops and not gradients.parts else []
 
     def _stale(self, path: Path, gradients: Gradients, call: ast.AST) -> list[Fault]:
-        """Gradients that an earlier step has consumed are still there and are used again."""
+        """Gradients of an earlier iteration are used: a step has consumed them, or they were left behind."""
         here = _innermost(path.loops)
-        stale = any(part.used is not None and _innermost(part.loops) == here for part in gradients.parts)
-        if not stale or not gradients.fresh or not self._mixed(path, gradients):
+        before = [part for part in gradients.parts if _innermost(part.loops) == here and part.loops != path.loops]
+        if not gradients.fresh or not self._mixed(path, gradients):
             return []
         outside = all(optimizer.outside for optimizer in path.optimizers.values())
-        adding = min((part.node for part in gradients.fresh), key=lambda node: getattr(node, "lineno", 0))
-        return [Fault("stale-gradients", adding, others=(call,), outside=outside)]
+        faults: list[Fault] = []
+        if any(part.used is not None and _innermost(part.loops) == here for part in gradients.parts):
+            adding = min((part.node for part in gradients.fresh), key=lambda node: getattr(node, "lineno", 0))
+            faults.append(Fault("stale-gradients", adding, others=(call,), outside=outside))
+        elif self._single(path) and any(part.used is None and not part.unsure for part in before):
+            faults.append(Fault("left-behind", call, outside=outside))
+        return faults
 
     def _mixed(self, path: Path, gradients: Gradients) -> bool:
         """Whether mixed precision is at work here at all."""

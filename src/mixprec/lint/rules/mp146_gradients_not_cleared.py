@@ -54,7 +54,7 @@ for x, y in loader:
         "https://docs.pytorch.org/tutorials/recipes/recipes/zeroing_out_gradients.html",
         "https://github.com/pytorch/pytorch/blob/main/torch/amp/grad_scaler.py",
     )
-    kinds = ("cleared-before-step", "cleared-in-window", "stale-gradients")
+    kinds = ("cleared-before-step", "cleared-in-window", "left-behind", "stale-gradients")
 
     def also_again(self, view: FileView, conclusion: Conclusion) -> bool:
         """Only where the optimizer is this file's own; the caller of a function may clear another one."""
@@ -68,6 +68,8 @@ for x, y in loader:
                 return None
             text = f"backward() adds to gradients that the last step has used{conclusion.when}: zero_grad() is missing."
             return self.finding(view, node, text, fix=self.fix("Call optimizer.zero_grad() once per step."))
+        if conclusion.kind == "left-behind":
+            return self._left_behind(view, conclusion)
         what = receiver(view, node)
         if conclusion.kind == "cleared-before-step":
             text = f"{what}.zero_grad() throws away what backward() has just made{conclusion.when}, before the step."
@@ -78,6 +80,23 @@ for x, y in loader:
             return None
         text = f"{what}.zero_grad() clears gradients that still wait for their step{conclusion.when}."
         return self.finding(view, node, text, fix=self.fix("Clear the gradients under the test that guards the step."))
+
+    def _left_behind(self, view: FileView, conclusion: Conclusion) -> Finding | None:
+        """Only where a test of the data ends the iteration; in an accumulation window gradients are to stay."""
+        changing = conclusion.changing
+        test = None if changing is None or changing.window else _leaving(view, changing.node)
+        if changing is None or test is None or _clears_elsewhere(view, conclusion):
+            return None
+        text = f"The gradients of a batch that is left out{conclusion.when} stay and go into the next step."
+        return self.finding(
+            view, test.test, text, fix=self.fix("Call optimizer.zero_grad() before leaving the iteration.")
+        )
+
+
+def _leaving(view: FileView, node: ast.AST | None) -> ast.If | None:
+    """The `if` around `node` whose body ends the iteration."""
+    tests = [a for a in view.ancestors(node) if isinstance(a, ast.If)] if node is not None else []
+    return next((test for test in tests if any(isinstance(stmt, ast.Continue) for stmt in test.body)), None)
 
 
 def _clears_elsewhere(view: FileView, conclusion: Conclusion) -> bool:

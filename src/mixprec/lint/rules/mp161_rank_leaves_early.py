@@ -75,33 +75,46 @@ for x, y in loader:
         if not _DISTRIBUTED.search(view.source) or view.owners:
             return
         for test in view.nodes(ast.If):
-            loops = view.loops(test)
-            if not loops or not _leaves(test) or not _is_local(view, test, loops[0]):
+            scope = _left(view, test)
+            if scope is None or not _is_local(test, scope):
                 continue
-            if any(call.lineno > test.lineno for call in _backwards(loops[0])):
+            if any(call.lineno > test.lineno for call in _backwards(scope)):
                 text = "Only the rank with a bad loss leaves here; the others wait for it in backward()."
                 fix = self.fix("Reduce the flag over the ranks (MAX) first, or leave the skip to the scaler.")
                 yield self.finding(view, test.test, text, fix=fix)
 
 
-def _leaves(test: ast.If) -> bool:
-    """Whether the test does nothing else than leave the iteration, apart from saying so."""
-    return any(isinstance(stmt, ast.Continue) for stmt in test.body) and not any(
-        isinstance(node, ast.Attribute) and node.attr == "backward" for node in ast.walk(test)
-    )
+def _left(view: FileView, test: ast.If) -> ast.AST | None:
+    """The loop or function that the body of `test` leaves; None where it does not, or does the backward itself."""
+    if any(isinstance(node, ast.Attribute) and node.attr == "backward" for node in ast.walk(test)):
+        return None
+    loops = view.loops(test)
+    if loops and any(isinstance(stmt, (ast.Continue, ast.Break)) for stmt in test.body):
+        return loops[0]
+    return view.function(test) if any(isinstance(stmt, ast.Return) for stmt in test.body) else None
 
 
-def _is_local(view: FileView, test: ast.If, loop: ast.AST) -> bool:
-    """Whether the test asks for the finiteness of a value that no collective in the loop has touched."""
+def _is_local(test: ast.If, scope: ast.AST) -> bool:
+    """Whether the test asks for the finiteness of a value that no collective before it has touched."""
     asked = [n for n in ast.walk(test.test) if isinstance(n, ast.Call) and last_name(n.func) in _FINITE]
     names = {last_name(arg) for call in asked for arg in call.args} - {""}
-    if not names:
+    if not names and not any(_is_nan_test(node) for node in ast.walk(test.test)):
         return False
     return not any(
         isinstance(node, ast.Call) and _SHARED.search(last_name(node.func)) and node.lineno <= test.lineno
-        for node in ast.walk(loop)
+        for node in ast.walk(scope)
     )
 
 
-def _backwards(loop: ast.AST) -> list[ast.Call]:
-    return [n for n in ast.walk(loop) if isinstance(n, ast.Call) and last_name(n.func) == "backward"]
+def _is_nan_test(node: ast.AST) -> bool:
+    """`loss != loss`, which only NaN is."""
+    return (
+        isinstance(node, ast.Compare)
+        and isinstance(node.ops[0], ast.NotEq)
+        and last_name(node.left) != ""
+        and ast.dump(node.left) == ast.dump(node.comparators[0])
+    )
+
+
+def _backwards(scope: ast.AST) -> list[ast.Call]:
+    return [n for n in ast.walk(scope) if isinstance(n, ast.Call) and last_name(n.func) == "backward"]
