@@ -187,7 +187,7 @@ class StepReport:
     `known`, and `place` makes the tensors of `on_device` if somebody asks for them.
     """
 
-    __slots__ = ("_fetch", "_on_device", "_place", "_reason", "_values", "step")
+    __slots__ = ("_after", "_fetch", "_on_device", "_place", "_reason", "_values", "step")
 
     def __init__(
         self,
@@ -205,10 +205,13 @@ class StepReport:
         self._reason = reason
         self._values = known
         self._place = place
+        self._after: Any = None
 
     @property
     def on_device(self) -> StepValues[Any]:
         """All numbers as 0-dim tensors; no host sync."""
+        if self._after is not None:
+            self._settle()
         if self._on_device is None:
             assert self._place is not None
             self._on_device = self._place(self.values)
@@ -216,14 +219,21 @@ class StepReport:
 
     def complete_(self, scale_after: Any) -> None:
         """Adds the scale that `update` led to: a 0-dim tensor, or a number where the others are known numbers."""
+        self._after = scale_after
+
+    def _settle(self) -> None:
+        """Puts the scale that was added among the other numbers."""
+        after, self._after = self._after, None
         if self._place is not None:
-            self._values, self._on_device = dataclasses.replace(self.values, scale_after=scale_after), None
+            self._values, self._on_device = dataclasses.replace(self.values, scale_after=after), None
         else:
-            self._values, self._on_device = None, dataclasses.replace(self.on_device, scale_after=scale_after)
+            self._values, self._on_device = None, dataclasses.replace(self.on_device, scale_after=after)
 
     @property
     def values(self) -> StepValues[float]:
         """All numbers as Python floats; one host sync at the first read."""
+        if self._after is not None:
+            self._settle()
         if self._values is None:
             self._values = self._fetch(self.on_device)
         return self._values

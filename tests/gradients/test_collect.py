@@ -65,21 +65,30 @@ def test_a_plan_holds_until_a_parameter_is_another() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     plans = Plans()
-    plan = plans.of(optimizer, parameters(optimizer))
-    assert plans.of(optimizer, parameters(optimizer)) is plan
+    params, plan = plans.of(optimizer)
+    assert params == parameters(optimizer)
+    assert plan is not None
+    assert plans.of(optimizer)[1] is plan
     for param in model.parameters():
         param.grad = torch.ones_like(param)
-    assert collect(parameters(optimizer), plan=plan).plan is plan
+    assert collect(params, plan=plan).plan is plan
     model[0].weight.grad = torch.ones(3, 3).to_sparse()
-    gradients = collect(parameters(optimizer), plan=plan)
+    gradients = collect(params, plan=plan)
     assert gradients.plan is None
     assert square_sum(gradients, CPU).item() == pytest.approx(24.0)
+    model[0].weight.grad = torch.ones(3, 3, requires_grad=True)
+    gradients = collect(params, plan=plan)
+    assert gradients.plan is None
+    assert not any(tensor.requires_grad for tensor in gradients.tensors)
     model[0].weight.grad = None
-    assert collect(parameters(optimizer), plan=plan).plan is None
+    assert collect(params, plan=plan).plan is None
+    model[0].weight.data = torch.zeros(1, 3)
+    model[0].weight.grad = torch.ones(1, 3)
+    assert collect(params, plan=plan).plan is None
     optimizer.param_groups[0]["params"][0] = nn.Parameter(torch.zeros(5, 5))
-    assert plans.of(optimizer, parameters(optimizer)) is not plan
+    assert plans.of(optimizer)[1] is not plan
     optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2, dtype=torch.float64))]})
-    assert plans.of(optimizer, parameters(optimizer)) is None
+    assert plans.of(optimizer)[1] is None
 
 
 def test_there_is_no_plan_for_mixed_parameters() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mixprec._gradients._parameters import parameter_name, parameters
 from mixprec._gradients._plan import Plan
 from mixprec.errors import HalfGradientsError
 
@@ -18,6 +19,7 @@ from mixprec.errors import HalfGradientsError
 class Gradients:
     """Tensors on this rank that share memory with the gradients, so writing to them writes to the gradients.
 
+    None of them has a graph, as gradients made with `create_graph` do.
     `shares[i]` is the part of `tensors[i]`'s square sum that counts here: 1/n where n ranks hold the same values.
     None means 1 for all. `plan`, if given, holds for exactly these tensors.
     """
@@ -49,18 +51,6 @@ class Gradients:
         return Gradients(tensors, [s for s, mine in zip(self.shares, chosen, strict=True) if mine])
 
 
-def parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """Every parameter of `optimizer`, in the order of its groups.
-
-    Raises: AssertionError, as torch's scaler does, for a parameter that is not a tensor.
-    """
-    found = [param for group in optimizer.param_groups for param in group["params"]]
-    for param in found:
-        if not isinstance(param, Tensor):
-            raise AssertionError(f"expected param to be torch.Tensor, got {type(param).__name__}")
-    return found
-
-
 def collect(
     params: Iterable[Tensor],
     *,
@@ -79,7 +69,7 @@ def collect(
     """
     if plan is not None and share is None:
         grads = [grad for param in params if (grad := param.grad) is not None]
-        if len(grads) == len(plan.ids) and _as_planned(grads, plan):
+        if plan.holds(grads):
             return Gradients(grads, plan=plan)
     held = [(param, grad) for param in params if (grad := param.grad) is not None]
     tensors = [grad if _is_plain(grad) else _local(param, grad, coalesce) for param, grad in held]
@@ -87,16 +77,9 @@ def collect(
     return Gradients(tensors, shares)
 
 
-def _as_planned(grads: list[Tensor], plan: Plan) -> bool:
-    return (
-        set(map(type, grads)) == {Tensor}
-        and {grad.layout for grad in grads} == {torch.strided}
-        and {grad.dtype for grad in grads} == {plan.dtype}
-    )
-
-
 def _is_plain(grad: Tensor) -> bool:
-    return type(grad) is Tensor and grad.layout is torch.strided and not grad.is_complex()
+    plain = type(grad) is Tensor and grad.layout is torch.strided
+    return plain and not grad.is_complex() and not grad.requires_grad
 
 
 def _local(param: Tensor, grad: Tensor, coalesce: bool) -> Tensor:
@@ -125,17 +108,6 @@ def _coalesced(param: Tensor, grad: Tensor) -> Tensor:
         grad = grad.coalesce()
         param.grad = grad
     return grad
-
-
-def parameter_name(optimizer: torch.optim.Optimizer, param: Tensor) -> str:
-    """What to call `param` in a message: its name if the optimizer was given names, else its place and shape."""
-    for index, group in enumerate(optimizer.param_groups):
-        for place, candidate in enumerate(group["params"]):
-            if candidate is param:
-                names = group.get("param_names")
-                where = names[place] if names else f"param_groups[{index}]['params'][{place}]"
-                return f"{where} {tuple(param.shape)}"
-    return f"a parameter of shape {tuple(param.shape)}"
 
 
 def refuse_half(optimizer: torch.optim.Optimizer) -> None:

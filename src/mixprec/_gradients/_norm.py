@@ -49,9 +49,10 @@ def host_square_sum(gradients: Gradients) -> float:
     """`square_sum` as a Python float, for gradients whose memory the host reads."""
     if gradients.shares is not None or gradients.plan is None:
         return host_number(square_sum(gradients, gradients.tensors[0].device))
-    if gradients.plan.brief:
-        flat = _joined(gradients.tensors).reshape(-1)
-        return host_number(torch.dot(flat, flat))
+    block = gradients.plan.block
+    if block is not None:
+        torch._foreach_copy_(block.views, gradients.tensors)
+        return host_number(torch.dot(block.row, block.row))
     rows = _row_norms(gradients.tensors, gradients.plan)
     if sum(norm.numel() for norm in rows) > FEW_NORMS:
         return host_number(_square_sum_of_norms(rows))

@@ -20,6 +20,7 @@ from mixprec._agreement import Agreement
 from mixprec._gradients._collect import Gradients
 from mixprec._gradients._norm import amax, host_square_sum, look_again, wide, wide_square_sum
 from mixprec._gradients._place import float32, host_number, moved
+from mixprec._gradients._plan import HOST_READS
 
 CLIP_EPSILON = 1e-6
 """What `torch.nn.utils.clip_grad_norm_` adds to the norm before it divides; kept, so that both clip alike."""
@@ -243,6 +244,6 @@ def reader_for(devices: Iterable[torch.device], *, below_one: bool = False) -> R
 
     MPS has no float64, so its gradients are read through the host, which is a sync.
     """
-    if all(device.type in ("cpu", "mps") for device in devices) and not torch.compiler.is_compiling():
+    if {device.type for device in devices} <= HOST_READS and not torch.compiler.is_compiling():
         return _HOST
     return _WAITLESS[below_one]

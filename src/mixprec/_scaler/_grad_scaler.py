@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.amp.grad_scaler import OptState, _refresh_per_optimizer_state
 
 from mixprec._agreement import Agreements, Grouping, OnDisagreement, settle
-from mixprec._gradients import Clipping, Plans, collect, parameters, reciprocal, refuse_half
+from mixprec._gradients import Clipping, Plans, collect, on_host, reciprocal, refuse_half
 from mixprec._kernels import Kernels, chosen, means_of
 from mixprec._loss_scale import Rules, State, initial
 from mixprec._scaler._contract import Contract, SafeSkips, contract_of
@@ -103,6 +103,7 @@ class GradScaler(HeldScale):
         self._plans = Plans()
         self._means = means_of(self._kernels if self._enabled else Kernels.FOREACH, self._device)
         self._one = torch.ones(())
+        self._flag: Tensor | None = None
         self._watch = Watch(self._guards if self._enabled else frozenset())
 
     # scale ---------------------------------------------------------------------------------------------------------
@@ -166,8 +167,8 @@ class GradScaler(HeldScale):
     def _unscale_grads_(
         self, optimizer: torch.optim.Optimizer, inv_scale: Tensor, found_inf: Tensor, allow_fp16: bool
     ) -> dict[torch.device, Tensor]:
-        params = parameters(optimizer)
-        gradients = collect(params, plan=self._plans.of(optimizer, params))
+        params, plan = self._plans.of(optimizer)
+        gradients = collect(params, plan=plan)
         if not allow_fp16 and gradients.has_half():
             refuse_half(optimizer)
         flags = self._means.multiply_(gradients, inv_scale, found_inf)
@@ -282,7 +283,10 @@ class GradScaler(HeldScale):
         if not heard and not (len(turns) == 1 and turns[0].contract is Contract.FUSED):
             raise AssertionError("No inf checks were recorded for this optimizer.")
         below_one = self._current_rules().min_scale < 1.0
-        outcome = resolve(turns, agreement, scale.device, max_norm, below_one=below_one, means=self._means)
+        outcome = resolve(
+            turns, agreement, scale.device, max_norm, below_one=below_one, means=self._means, before=self._flag
+        )
+        self._flag = outcome.flag if on_host(outcome.flag) else None
         for turn in turns:
             noted = {scale.device: outcome.flag} if heard else {}
             self._per_optimizer_states[id(turn.optimizer)]["found_inf_per_device"] = noted
@@ -406,7 +410,7 @@ class GradScaler(HeldScale):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        for name in ("_reports", "_safe_skips", "_agreements", "_plans", "_means", "_one", "_watch"):
+        for name in ("_reports", "_safe_skips", "_agreements", "_plans", "_means", "_one", "_flag", "_watch"):
             state.pop(name, None)
         return state
 

@@ -177,8 +177,8 @@ _FIELDS = ("scale", "clean_steps", "allowance", "floor_overflows")
 
 def _read(tensors: ScaleTensors) -> State:
     """The state of tensors in the host's memory."""
-    numbers = (host_number(getattr(tensors, name)) for name in _FIELDS)
-    return State(next(numbers), *(int(number) for number in numbers))
+    numbers: list[Any] = [getattr(tensors, name).tolist() for name in _FIELDS]
+    return State(*numbers)
 
 
 def _write(tensors: ScaleTensors, before: State | None, after: State) -> None:

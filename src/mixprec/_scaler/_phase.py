@@ -17,12 +17,14 @@ from mixprec._gradients import (
     Reader,
     Reading,
     collect,
+    host_number,
     moved,
-    parameters,
     refuse_half,
 )
 from mixprec._kernels import Means
 from mixprec._scaler._contract import Contract, SafeSkips, takes_no_flag
+
+_NOTHING = Gradients([])
 
 
 @dataclass(eq=False)
@@ -39,13 +41,12 @@ class Turn:
     flags: list[Tensor] = field(default_factory=list)
     recheck: bool = False
     params: list[Tensor] = field(default_factory=list)
-    gradients: Gradients = field(default_factory=lambda: Gradients([]))
+    gradients: Gradients = _NOTHING
 
     def collect(self, agreement: Agreement, plans: Plans, *, keep_half: bool) -> None:
         """Looks up the gradients. Raises: HalfGradientsError where they would be unscaled in float16."""
-        self.params = parameters(self.optimizer)
+        self.params, plan = plans.of(self.optimizer)
         share = None if agreement.size == 1 else agreement.share
-        plan = plans.of(self.optimizer, self.params)
         self.gradients = collect(self.params, share=share, coalesce=True, plan=plan)
         multiplied_here = self.contract is not Contract.FUSED and self.scale is not None
         if multiplied_here and not keep_half and self.gradients.has_half():
@@ -91,25 +92,33 @@ def resolve(
     *,
     below_one: bool,
     means: Means,
+    before: Tensor | None = None,
 ) -> Outcome:
     """Reads the gradients of all `turns` once, as one: one flag, one global norm, one clip coefficient.
 
-    Gradients that were unscaled and checked before are read only for their norm, if one is asked for.
+    Gradients that were unscaled and checked before are read only for their norm, if one is asked for. `before` is the
+    flag of the last step: it is used again if it says what is found now.
 
     **Cost**: one read of the gradients; one collective of 16 bytes where ranks have to agree; no host sync on
     accelerators.
     """
-    devices = {device}.union(*(turn.gradients.devices() for turn in turns))
+    devices = {device}.union(*[turn.gradients.devices() for turn in turns])
     reader = means.reader(devices, below_one=below_one, max_norm=max_norm)
     if max_norm is None and all(turn.scale is None and not turn.recheck for turn in turns):
         flag = largest([flag for turn in turns for flag in turn.flags], device)
         return Outcome(reader, Reading(reader.number(flag), 0.0), None, flag, means)
     joint = len(turns) > 1
-    with torch.no_grad():  # gradients made with create_graph have a graph of their own
-        readings = [_read(reader, turn, device, joint) for turn in turns]
-        reading = reader.agreed(readings, agreement, device) if joint or agreement.size > 1 else readings[0]
-        clipping = reader.clipping(reading, None if joint else turns[0].scale, max_norm)
-    return Outcome(reader, reading, clipping, reader.tensor(reading.found_inf, device), means)
+    readings = [_read(reader, turn, device, joint) for turn in turns]
+    reading = reader.agreed(readings, agreement, device) if joint or agreement.size > 1 else readings[0]
+    clipping = reader.clipping(reading, None if joint else turns[0].scale, max_norm)
+    return Outcome(reader, reading, clipping, _flag(reader, reading.found_inf, device, before), means)
+
+
+def _flag(reader: Reader, found_inf: Any, device: torch.device, before: Tensor | None) -> Tensor:
+    """`found_inf` as a tensor: `before` if that says so, since making one costs more than the arithmetic of a step."""
+    if isinstance(found_inf, float) and before is not None and before.device == device:
+        return before if host_number(before) == found_inf else reader.tensor(found_inf, device)
+    return reader.tensor(found_inf, device)
 
 
 def _read(reader: Reader, turn: Turn, device: torch.device, joint: bool) -> Reading:
@@ -122,7 +131,7 @@ def _read(reader: Reader, turn: Turn, device: torch.device, joint: bool) -> Read
 
 def largest(flags: Iterable[Tensor], device: torch.device) -> Tensor:
     """The largest of `flags` on `device`, 0 if there is none. The result is not written to by anyone."""
-    here = [moved(flag, device).reshape(()) for flag in flags]
+    here = [moved(flag if flag.ndim == 0 else flag.reshape(()), device) for flag in flags]
     if not here:
         return torch.zeros((), dtype=torch.float32, device=device)
     return here[0] if len(here) == 1 else torch.stack(here).amax()

@@ -44,7 +44,7 @@ class Sentinels:
 
     def marks(self) -> list[Mark]:
         """The marks as they are now."""
-        return [mark(param) for param in self.params]
+        return list(map(mark, self.params))
 
 
 def sentinels_of(params: list[Tensor]) -> Sentinels:

@@ -91,9 +91,9 @@ class Watch:
             self._look_for_clipping(optimizer, ledger)
 
     def divided(self, optimizer: torch.optim.Optimizer) -> None:
-        """The gradients of `optimizer` carry no scale any more."""
+        """The gradients of `optimizer`, which `before_division` has seen, carry no scale any more."""
         if self._active:
-            self._ledger(optimizer).divided(self._backwards)
+            self._ledgers[optimizer].divided(self._backwards)
             self._divided.append(optimizer)
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
@@ -125,7 +125,7 @@ class Watch:
     # Findings ------------------------------------------------------------------------------------------------------
 
     def _ledger(self, optimizer: torch.optim.Optimizer) -> Ledger:
-        count = sum(len(group["params"]) for group in optimizer.param_groups)
+        count = sum([len(group["params"]) for group in optimizer.param_groups])
         ledger = self._ledgers.get(optimizer)
         if ledger is None or ledger.count != count:
             ledger = self._ledgers[optimizer] = Ledger(sentinels_of(parameters(optimizer)), count)
