@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from benchmarks import accumulation, autocast_cost, gpt_step, headroom, optimizer_phase, page
+from benchmarks import accumulation, autocast_cost, gpt_step, headroom, lint_speed, optimizer_phase, page
 from benchmarks.harness import Answer, Bench, document, machine
 from benchmarks.render import for_terminal, machine_line, targets_table
 
@@ -24,6 +24,7 @@ QUESTIONS: Mapping[str, Callable[[Bench, float], Answer]] = {
     "gpt_step": gpt_step.run,
     "accumulation": accumulation.run,
     "headroom": headroom.run,
+    "lint_speed": lint_speed.run,
 }
 QUICK_SHARE = 0.08
 
