@@ -22,11 +22,13 @@ from mixprec.lint.dtypes._values import (
     number_of,
 )
 from mixprec.lint.dtypes._words import dtype_words, number_words, short, spoken
+from mixprec.lint.dtypes.ops._moves import SOURCES
 
 __all__ = [
     "FORMATS",
     "INTEGERS",
     "LOW",
+    "SOURCES",
     "Autocast",
     "Const",
     "Event",

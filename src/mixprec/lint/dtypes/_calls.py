@@ -196,9 +196,9 @@ class Calls(Library):
         """Call a module: its forward, or the op of its layer."""
         if isinstance(module, Wrapped):
             self.note(f"{module.kind}.call", replace(given, args=(module, *given.args)))
-            before, region = self.state.products, self.state.region
+            before, region = self.state.trained_products, self.state.region
             value = self.apply(module.inner, given)
-            if module.kind == "compile" and region.enabled and self.state.products > before:
+            if module.kind == "compile" and region.enabled and self.state.trained_products > before:
                 self.note("compile.islands", given.with_args(module))
             return value
         forward = self._forward(module)

@@ -30,6 +30,7 @@ from mixprec.lint.dtypes._values import (
     Instance,
     Items,
     Symbol,
+    Tag,
     Tensor,
     Value,
     number_of,
@@ -122,6 +123,7 @@ class Expressions(Displays):
         value = operate(call)
         if self.state.region.enabled is False and call.name in _PRODUCTS:
             self.state.products += 1
+            self.state.trained_products += any(Tag.PARAMETER in t.tags for t in call.operands() if t is not None)
         self.state.effects += is_affected(call)
         given = Given(call.node, frame, call.args, call.keywords)
         self.note(call.name, given, value, inplace=call.inplace, module=module)

@@ -84,6 +84,8 @@ class State:
         self.branches = 0
         self.products = 0
         """Matrix products that ran where autocast is off."""
+        self.trained_products = 0
+        """Those of them that have a parameter among their operands."""
         self.effects = 0
         """Everything that a region may have had an effect on."""
 

@@ -7,19 +7,8 @@ from collections.abc import Iterator
 from mixprec._policy import CastRule
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import Event, Hit, Items, Tensor, Trace, Value, dtype_words, held, rule_of
+from mixprec.lint.dtypes import SOURCES, Event, Hit, Items, Tensor, Trace, Value, dtype_words, held, rule_of
 from mixprec.records import Finding, Severity
-
-SOURCES = {
-    "index_add": (3, "source"),
-    "index_copy": (3, "source"),
-    "index_put": (2, "values"),
-    "lerp": (1, "end"),
-    "masked_scatter": (2, "source"),
-    "scatter": (3, "src"),
-    "scatter_add": (3, "src"),
-    "scatter_reduce": (3, "src"),
-}
 
 
 class OpDoesNotPromote(Rule):
@@ -87,9 +76,9 @@ def _source(event: Event) -> Value | None:
 
 
 def _is_advanced(place: Value) -> bool:
-    """Whether an index is a tensor; slices and numbers make a view, and copying into a view converts."""
+    """Whether an index is a mask or a tensor of places; slices and numbers make a view, and a view converts."""
     parts = place.items if isinstance(place, Items) and place.items is not None else (place,)
-    return any(isinstance(part, Tensor) and not part.rank0 for part in parts)
+    return any(isinstance(part, Tensor) and (part.only("bool") or part.rank0 is False) for part in parts)
 
 
 def _differ(first: Tensor, second: Tensor) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
 from mixprec.lint.dtypes import Hit, Trace, held
 from mixprec.records import Finding, Severity
+
+NO_GRAD = ("torch.no_grad", "torch.inference_mode")
 
 
 class ScalerInInference(Rule):
@@ -39,14 +42,27 @@ with torch.no_grad():
 
     def check(self, view: FileView) -> Iterator[Finding]:
         """One finding per call."""
-        for hit in held(view, _scales):
+        for hit in held(view, lambda trace: _scales(trace, view)):
             yield self.finding(view, hit.node, hit.message, fix=self.fix("Use the loss as it is."))
 
 
-def _scales(trace: Trace) -> Iterator[Hit]:
-    """Calls that only ever run without gradients; a step shared by training and validation is left alone."""
-    events = list(trace.of("scaler.scale"))
-    trained = {id(event.node) for event in events if not event.no_grad}
-    for event in events:
-        if id(event.node) not in trained:
+def _scales(trace: Trace, view: FileView) -> Iterator[Hit]:
+    """Calls whose own function turns gradients off; a step shared by training and validation is left alone."""
+    for event in trace.of("scaler.scale"):
+        if event.no_grad and _is_quiet(event.node, view):
             yield Hit(event.node, "Gradients are off here, so there is nothing that the scale could protect.")
+
+
+def _is_quiet(node: ast.AST, view: FileView) -> bool:
+    """Whether a context or decorator inside the function around a call turns gradients off."""
+    for ancestor in view.ancestors(node):
+        contexts: list[ast.expr] = []
+        if isinstance(ancestor, ast.With):
+            contexts = [item.context_expr for item in ancestor.items]
+        elif isinstance(ancestor, ast.FunctionDef):
+            contexts = ancestor.decorator_list
+        if any(isinstance(call, ast.Call) and view.dotted(call.func) in NO_GRAD for call in contexts):
+            return True
+        if isinstance(ancestor, ast.FunctionDef):
+            return False
+    return False
