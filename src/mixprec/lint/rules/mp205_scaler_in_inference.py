@@ -47,10 +47,22 @@ with torch.no_grad():
 
 
 def _scales(trace: Trace, view: FileView) -> Iterator[Hit]:
-    """Calls whose own function turns gradients off; a step shared by training and validation is left alone."""
+    """Calls that never run with gradients. A test around one may tell training from validation: it is left alone."""
+    trained = {id(event.node) for event in trace.of("scaler.scale") if not event.no_grad}
     for event in trace.of("scaler.scale"):
-        if event.no_grad and _is_quiet(event.node, view):
+        quiet = _is_quiet(event.node, view) or not _is_tested(event.node, view)
+        if quiet and id(event.node) not in trained:
             yield Hit(event.node, "Gradients are off here, so there is nothing that the scale could protect.")
+
+
+def _is_tested(node: ast.AST, view: FileView) -> bool:
+    """Whether an `if` inside its function decides about a call."""
+    for ancestor in view.ancestors(node):
+        if isinstance(ancestor, (ast.If, ast.IfExp)):
+            return True
+        if isinstance(ancestor, ast.FunctionDef):
+            return False
+    return False
 
 
 def _is_quiet(node: ast.AST, view: FileView) -> bool:
