@@ -44,7 +44,7 @@ class Pieces:
     """
 
     def __init__(self, size: int = PIECE) -> None:
-        self.size = size
+        self.size = max(size // _UNIT, 1) * _UNIT
         self._scratch = torch.empty(0)
         self._cut: list[_Piece] = []
         self._seen: list[int] = []

@@ -7,6 +7,7 @@ that is not finite proves an element that is not, and the same gradients give th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,11 +25,11 @@ BLOCK = 2048
 WARPS = 8
 
 LIMITS = {
-    torch.float32: (2.0 - 2.0**-24) * 2.0**127,
+    torch.float32: math.inf,
     torch.bfloat16: (2.0 - 2.0**-8) * 2.0**127,
     torch.float16: 65520.0,
 }
-"""The smallest magnitude that rounds to infinity in each dtype."""
+"""The smallest float32 magnitude that rounds to infinity in each dtype."""
 
 _LARGEST = tl.constexpr((2.0 - 2.0**-23) * 2.0**127)
 """The largest float32."""
@@ -101,6 +102,7 @@ def _partial(
     quotient = peak
     if has_scale:
         quotient = peak / tl.load(scale).to(tl.float64)
+    quotient = quotient.to(tl.float32)
     column = partials + before + program
     tl.store(column, square_sum)
     tl.store(column + total, peak)
