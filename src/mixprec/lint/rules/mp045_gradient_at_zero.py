@@ -45,9 +45,20 @@ distance.backward()
         """One finding per square root, in a file that runs backward."""
         if "backward" not in view.source:
             return
+        low = {id(hit.node) for hit in held(view, _low_roots)}
         for hit in held(view, _roots):
+            severity = Severity.WARNING if id(hit.node) in low else Severity.INFO
             advice = "Add an eps inside the root, or use torch.linalg.vector_norm, whose gradient at 0 is 0."
-            yield self.finding(view, hit.node, hit.message, fix=self.fix(advice))
+            yield self.finding(view, hit.node, hit.message, fix=self.fix(advice), severity=severity)
+
+
+def _low_roots(trace: Trace) -> Iterator[Hit]:
+    """Roots of float16 values, in which every square below 6e-8 is 0."""
+    roots = {id(hit.node) for hit in _roots(trace)}
+    for event in trace.of("sqrt", "pow"):
+        tensor = event.tensor()
+        if tensor is not None and tensor.half and id(event.node) in roots:
+            yield Hit(event.node, "")
 
 
 def _roots(trace: Trace) -> Iterator[Hit]:

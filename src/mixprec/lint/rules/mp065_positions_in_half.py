@@ -57,7 +57,7 @@ def _positions(trace: Trace) -> Iterator[Hit]:
             continue
         source = result if event.op == "arange" else _counted(event)
         if source is not None and _is_beyond(source, result):
-            yield Hit(event.node, f"Positions become {spoken(result)} here and lose their last digits.")
+            yield Hit(event.node, f"Whole numbers become {spoken(result)} here and lose their last digits.")
 
 
 def _counted(event: Event) -> Tensor | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
+from mixprec.lint.dtypes import Hit, Tag, Trace, held, spoken
 from mixprec.records import Finding, Severity
 
 POLICIES = {
@@ -45,7 +46,10 @@ policy = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     )
 
     def check(self, view: FileView) -> Iterator[Finding]:
-        """One finding per policy or hook."""
+        """One finding per policy or hook, and per sum of gradients that a script keeps itself."""
+        for hit in held(view, _sums):
+            fix = self.fix("Keep the sum in float32 and add p.grad.float().")
+            yield self.finding(view, hit.node, hit.message, fix=fix, severity=Severity.WARNING)
         for call in view.calls(*POLICIES):
             node = view.argument(call, POLICIES[view.dotted(call.func) or ""], "reduce_dtype")
             if node is not None and view.dtype(node) == "bfloat16":
@@ -59,3 +63,13 @@ policy = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
                         yield self.finding(
                             view, arg, self.title, fix=self.fix("Leave the hook out, or compress to fp16.")
                         )
+
+
+def _sums(trace: Trace) -> Iterator[Hit]:
+    """Gradients that are added in place to a tensor of 16 bits that is no gradient itself."""
+    for event in trace.of("add"):
+        total, added = event.tensor(), event.tensor(1)
+        if total is None or added is None or not event.inplace:
+            continue
+        if total.low and Tag.GRADIENT in added.tags and Tag.GRADIENT not in total.tags:
+            yield Hit(event.node, f"Gradients are summed in {spoken(total)}.")

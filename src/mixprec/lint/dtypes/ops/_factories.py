@@ -107,10 +107,12 @@ def _drawn(call: Call) -> Value:
 
 
 def _integers(call: Call) -> Value:
+    """Randint and randperm: whole numbers below the last bound."""
     given, dtypes = _explicit(call)
-    high = call.number(1, "high") if call.number(1, "high") is not None else call.number(0, "high")
-    bounds = NOT_NEGATIVE if high is None else Bounds(0.0, high)
-    return _finish(call, Tensor(dtypes if given else one("int64"), bounds, False))
+    high = call.number(1, "high") if len(call.args) > 2 or "high" in call.keywords else call.number(0, "high")
+    bounds = NOT_NEGATIVE if high is None else Bounds(0.0, max(high - 1.0, 0.0))
+    tags = NO_TAGS if high is None else frozenset({Tag.POSITION})
+    return _finish(call, Tensor(dtypes if given else one("int64"), bounds, False, tags))
 
 
 def _counted(call: Call) -> Value:
