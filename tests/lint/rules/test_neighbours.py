@@ -63,6 +63,21 @@ with torch.no_grad():
     run_step(torch.ones(1, 8), flag)
 """,
     ),
+    "a trace that is not checked meets no cached casts": Pair(
+        "MP171",
+        """
+import torch
+model = torch.nn.Linear(8, 8)
+with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+    traced = torch.jit.trace(model, torch.ones(1, 8), check_trace=True)
+""",
+        """
+import torch
+model = torch.nn.Linear(8, 8)
+with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+    traced = torch.jit.trace(model, torch.ones(1, 8), check_trace=False)
+""",
+    ),
 }
 
 
