@@ -78,6 +78,35 @@ with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
     traced = torch.jit.trace(model, torch.ones(1, 8), check_trace=False)
 """,
     ),
+    "what is not differentiated has no gradient to lose": Pair(
+        "MP046",
+        """
+import torch  # amp
+def merged(value, count):
+    return torch.where(count > 0, value / count, value)
+merged(a, b).sum().backward()
+""",
+        """
+import torch  # amp
+@torch.no_grad()
+def merged(value, count):
+    return torch.where(count > 0, value / count, value)
+with torch.inference_mode():
+    torch.where(b > 0, a / b, a)
+loss.backward()
+""",
+    ),
+    "a word about the past runs no backward pass": Pair(
+        "MP046",
+        """
+import torch  # amp
+torch.where(b > 0, a / b, a).sum().backward()
+""",
+        """
+import torch  # amp; kept for backward compatibility
+torch.where(b > 0, a / b, a)
+""",
+    ),
 }
 
 

@@ -10,6 +10,7 @@ from mixprec.lint._view import FileView
 from mixprec.records import Finding, Severity
 
 STEEP = ("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "acos", "asin", "atanh")
+NO_GRADIENT = ("torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode")
 
 
 class WhereGradientTrap(Rule):
@@ -46,9 +47,11 @@ def loss(model, x):
 
     def check(self, view: FileView) -> Iterator[Finding]:
         """One finding per where, in a file that runs backward."""
-        if "backward" not in view.source:
+        if not any(isinstance(c.func, ast.Attribute) and c.func.attr == "backward" for c in view.nodes(ast.Call)):
             return
         for call in view.calls("torch.where"):
+            if _has_no_gradient(view, call):
+                continue
             test = _test(view, call.args[0]) if len(call.args) == 3 else None
             if test is None:
                 continue
@@ -58,6 +61,17 @@ def loss(model, x):
                 message = f"The gradient of {steep} is NaN wherever the other branch is taken."
                 advice = f"Replace {steep} by a harmless value first (where), then apply the function."
                 yield self.finding(view, call, message, fix=self.fix(advice))
+
+
+def _has_no_gradient(view: FileView, call: ast.Call) -> bool:
+    """Whether a call stands under `no_grad` or `inference_mode`, as a region or as a decorator."""
+    switches: list[ast.expr] = []
+    for ancestor in view.ancestors(call):
+        if isinstance(ancestor, (ast.With, ast.AsyncWith)):
+            switches += [item.context_expr for item in ancestor.items]
+        elif isinstance(ancestor, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            switches += ancestor.decorator_list
+    return any(view.dotted(node.func if isinstance(node, ast.Call) else node) in NO_GRADIENT for node in switches)
 
 
 def _test(view: FileView, node: ast.expr) -> ast.Compare | None:
