@@ -750,6 +750,461 @@ for i, x in enumerate(loader):
         loss = model(x) / accum
     scaler.scale(loss).backward()
 """,
+    "dict_attr": """
+import torch
+class T:
+    def __init__(self):
+        self.optims = {"g": torch.optim.Adam(G.parameters()), "d": torch.optim.Adam(D.parameters())}
+        self.scaler = torch.amp.GradScaler("cuda")
+    def step(self, x):
+        for name, opt in self.optims.items():
+            opt.zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            lg, ld = self.losses(x)
+        self.scaler.scale(lg + ld).backward()
+        for name, opt in self.optims.items():
+            self.scaler.unscale_(opt)
+            torch.nn.utils.clip_grad_norm_(self.nets[name].parameters(), 1.0)
+            self.scaler.step(opt)
+        self.scaler.update()
+""",
+    "keyed": """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+for x in loader:
+    opts["g"].zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = net(x)
+    scaler.scale(loss).backward()
+    scaler.unscale_(opts["g"])
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    scaler.step(opts["g"])
+    scaler.update()
+""",
+    "next_iter": """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+it = iter(loader)
+for step in range(1000):
+    try:
+        x = next(it)
+    except StopIteration:
+        it = iter(loader)
+        x = next(it)
+    opt.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = net(x)
+    scaler.scale(loss).backward()
+    scaler.step(opt)
+    scaler.update()
+""",
+    "two_ifs_clip": """
+import torch
+def train(args, net, opt, loader):
+    scaler = torch.amp.GradScaler("cuda", enabled=args.amp)
+    for x in loader:
+        opt.zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16, enabled=args.amp):
+            loss = net(x)
+        scaler.scale(loss).backward()
+        if args.clip > 0:
+            scaler.unscale_(opt)
+        log(loss)
+        if args.clip > 0:
+            torch.nn.utils.clip_grad_norm_(net.parameters(), args.clip)
+        scaler.step(opt)
+        scaler.update()
+""",
+    "tasks": """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+for batches in zip(*loaders):
+    opt.zero_grad()
+    for task, x in enumerate(batches):
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = net(x, task)
+        scaler.scale(loss).backward()
+    scaler.step(opt)
+    scaler.update()
+""",
+    "scaled_list": """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+for x in loader:
+    opt.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        a, b = net(x)
+    for l in scaler.scale([a, b]):
+        l.backward(retain_graph=True)
+    scaler.step(opt)
+    scaler.update()
+""",
+    "scaled_sum": """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+for x in loader:
+    opt.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        losses = net(x)
+    scaled = {k: scaler.scale(v) for k, v in losses.items()}
+    sum(scaled.values()).backward()
+    scaler.step(opt)
+    scaler.update()
+""",
+    "rl_env": """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+for ep in range(100):
+    obs, done = env.reset(), False
+    while not done:
+        obs, r, done, _ = env.step(policy(obs))
+        buffer.add(obs, r)
+    for _ in range(4):
+        opt.zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = agent.loss(buffer.sample())
+        scaler.scale(loss).backward()
+        scaler.step(opt)
+        scaler.update()
+    profiler.step()
+""",
+    "wrapper": """
+import torch
+class AmpOptimizer:
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+        self.scaler = torch.amp.GradScaler("cuda")
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+    def backward(self, loss):
+        self.scaler.scale(loss).backward()
+    def clip(self, params, limit):
+        self.scaler.unscale_(self.optimizer)
+        torch.nn.utils.clip_grad_norm_(params, limit)
+    def step(self):
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+opt = AmpOptimizer(torch.optim.Adam(net.parameters()))
+for x in loader:
+    opt.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = net(x)
+    opt.backward(loss)
+    opt.clip(net.parameters(), 1.0)
+    opt.step()
+""",
+    "wrapper_only": """
+import torch
+class AmpOptimizer:
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+        self.scaler = torch.amp.GradScaler("cuda")
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+    def backward(self, loss):
+        self.scaler.scale(loss).backward()
+    def clip(self, params, limit):
+        torch.nn.utils.clip_grad_norm_(params, limit)
+    def step(self):
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+""",
+    "d_plain_g_amp": """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+for x in loader:
+    opt_d.zero_grad()
+    d_loss = D(x).mean()
+    d_loss.backward()
+    opt_d.step()
+    opt_g.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        g_loss = -D(G(x)).mean()
+    scaler.scale(g_loss).backward()
+    scaler.step(opt_g)
+    scaler.update()
+""",
+    "inner_maml": """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+for task in tasks:
+    fast = clone(net)
+    inner = torch.optim.SGD(fast.parameters(), lr=0.1)
+    for _ in range(3):
+        l = fast(task)
+        inner.zero_grad()
+        l.backward()
+        inner.step()
+    opt.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = net(task)
+    scaler.scale(loss).backward()
+    scaler.step(opt)
+    scaler.update()
+""",
+    "warmup_then_train": """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+def run_epoch(train):
+    for x in loader:
+        with torch.set_grad_enabled(train):
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = net(x)
+        if train:
+            opt.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.step(opt)
+            scaler.update()
+for e in range(10):
+    run_epoch(True)
+    run_epoch(False)
+""",
+    "accum_last_return": """
+import torch
+class Engine:
+    def __init__(self, net, accum):
+        self.scaler = torch.amp.GradScaler("cuda")
+        self.optim = torch.optim.Adam(net.parameters())
+        self.accum = accum
+        self.count = 0
+    def backward(self, loss):
+        self.scaler.scale(loss / self.accum).backward()
+        self.count += 1
+        if self.count % self.accum:
+            return False
+        self.scaler.unscale_(self.optim)
+        torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        self.scaler.step(self.optim)
+        self.scaler.update()
+        self.optim.zero_grad(set_to_none=True)
+        return True
+""",
+    "scaler_param_optional": """
+import torch
+def optimizer_step(optimizer, scaler=None, params=None, max_norm=None):
+    if scaler is None:
+        if max_norm: torch.nn.utils.clip_grad_norm_(params, max_norm)
+        optimizer.step()
+        return
+    if max_norm:
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(params, max_norm)
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "save_without_optimizer": """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+for x in loader:
+    opt.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = net(x)
+    scaler.scale(loss).backward()
+    scaler.step(opt)
+    scaler.update()
+torch.save(net.state_dict(), "net.pt")
+""",
+    "fp16_flag_three_way": """
+import torch
+for x in loader:
+    opt.zero_grad()
+    if args.precision == "fp16":
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = net(x)
+        scaler.scale(loss).backward()
+        scaler.unscale_(opt)
+    elif args.precision == "bf16":
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = net(x)
+        loss.backward()
+    else:
+        loss = net(x)
+        loss.backward()
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    if args.precision == "fp16":
+        scaler.step(opt)
+        scaler.update()
+    else:
+        opt.step()
+""",
+    "partial_update": """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+for i, x in enumerate(loader):
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = net(x)
+    if (i % 5) == 0:
+        opt_g.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(opt_g)
+        scaler.update()
+    else:
+        opt_d.zero_grad()
+        scaler.scale(-loss).backward()
+        scaler.step(opt_d)
+        scaler.update()
+""",
+    "update_once_per_iteration_cond_opt": """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+for i, x in enumerate(loader):
+    with torch.autocast("cuda", dtype=torch.float16):
+        ld, lg = net(x)
+    opt_d.zero_grad()
+    scaler.scale(ld).backward()
+    scaler.step(opt_d)
+    if i % n_critic == 0:
+        opt_g.zero_grad()
+        scaler.scale(lg).backward()
+        scaler.step(opt_g)
+    scaler.update()
+""",
+    "skip_step_when_bad_unscaled": """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+for x in loader:
+    opt.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = net(x)
+    scaler.scale(loss).backward()
+    scaler.unscale_(opt)
+    total_norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    if total_norm < 1000:
+        scaler.step(opt)
+    else:
+        opt.zero_grad()
+    scaler.update()
+""",
+    "found_inf": """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+for x in loader:
+    opt.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = net(x)
+    scaler.scale(loss).backward()
+    scaler.unscale_(opt)
+    states = scaler._per_optimizer_states[id(opt)]
+    found_inf = sum(v.item() for v in states["found_inf_per_device"].values())
+    scaler.step(opt)
+    scaler.update()
+    if not found_inf:
+        sched.step()
+""",
+    "bf16_no_scaler_accum": """
+import torch
+for i, x in enumerate(loader):
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = net(x) / 4
+    loss.backward()
+    if (i + 1) % 4 == 0:
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        opt.step()
+        sched.step()
+        opt.zero_grad()
+""",
+    "cpu_default": """
+import torch
+for x in loader:
+    opt.zero_grad()
+    with torch.autocast(device_type="cpu"):
+        loss = net(x)
+    loss.backward()
+    opt.step()
+""",
+    "device_variable": """
+import torch
+device = "cuda" if torch.cuda.is_available() else "cpu"
+for x in loader:
+    opt.zero_grad()
+    with torch.autocast(device):
+        loss = net(x)
+    loss.backward()
+    opt.step()
+""",
+    "eval_autocast_file_with_train_fp32": """
+import torch
+def evaluate(net):
+    net.eval()
+    with torch.no_grad():
+        with torch.autocast("cuda", dtype=torch.float16):
+            return [net(x) for x in val]
+def train(net, opt):
+    for x in loader:
+        loss = net(x).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    evaluate(net)
+""",
+    "grad_scaler_state_only": """
+import torch
+class Checkpointer:
+    def state_dict(self):
+        scaler = self.scaler.state_dict() if self.scaler else None
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "scaler": scaler}
+    def train(self):
+        self.scaler = torch.amp.GradScaler("cuda")
+""",
+    "hook_backward": """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+for x in loader:
+    opt.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = net(x)
+    net.forward_backward(scaler, loss)
+    scaler.step(opt)
+    scaler.update()
+""",
+    "multi_epoch_two_stages": """
+import torch
+def stage(net, loader, lr):
+    opt = torch.optim.SGD(net.parameters(), lr=lr)
+    scaler = torch.amp.GradScaler("cuda")
+    for x in loader:
+        opt.zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = net(x)
+        scaler.scale(loss).backward()
+        scaler.step(opt)
+        scaler.update()
+stage(net, a, 0.1)
+stage(net, b, 0.01)
+""",
+    "walrus_and_match": """
+import torch
+scaler = torch.amp.GradScaler("cuda")
+while (x := next(it, None)) is not None:
+    match mode:
+        case "train":
+            opt.zero_grad()
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = net(x)
+            scaler.scale(loss).backward()
+            scaler.step(opt)
+            scaler.update()
+        case _:
+            pass
+""",
+    "loss_scaler_custom": """
+import torch
+class DynamicLossScaler:
+    def __init__(self): self.scale = 2.**16
+    def update(self, overflow): self.scale = self.scale / 2 if overflow else self.scale * 2
+scaler = DynamicLossScaler()
+for x in loader:
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = net(x)
+    (loss * scaler.scale).backward()
+    overflow = any(not torch.isfinite(p.grad).all() for p in net.parameters())
+    if not overflow:
+        for p in net.parameters():
+            p.grad /= scaler.scale
+        opt.step()
+    opt.zero_grad()
+    scaler.update(overflow)
+""",
 }
 
 

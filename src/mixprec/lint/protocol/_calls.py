@@ -116,7 +116,8 @@ class Calls(Library):
                 self.machine.shown(path, value.mark, node)
         self._escapes(call, func, name, every, path)
         key = f"{self.text(call.func, path)}({','.join(value.key for value in every)}){self.place(path)}"
-        result = combined(key, every, bool(path.loops))
+        owner = [self.value(call.func.value, path)] if isinstance(call.func, ast.Attribute) else []
+        result = combined(key, [*every, *owner], bool(path.loops))
         marked = result.mark is not None or result.unsure
         return self.done(
             call,

@@ -56,6 +56,9 @@ class Library(Events):
         if name == "torch.autograd.backward" and args:
             self.machine.backward(path, self.opaque(args[0]), call)
             return self.done(call, path, Const(None))
+        if name == "torch.autograd.grad" and (args or "outputs" in kwargs):
+            outputs = self.opaque(args[0] if args else kwargs["outputs"])
+            return self.done(call, path, replace(outputs, key=f"grad{id(call)}{self.place(path)}"))
         if name.startswith("torch.") and tail in NORMS and any(isinstance(a, Opaque) and a.gradient for a in args):
             return self._on_gradient(call, tail, Opaque("grad", gradient=True), args[1:], path)
         return self._unresolved(call, Known(name), path)
