@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.ready
 CODE   := $(wildcard src tests examples benchmarks docs/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lint types layers clean
+.PHONY: help setup demo bench test check format lint types layers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -22,6 +22,9 @@ setup: $(STAMP) ## make the virtual environment in .venv and install everything
 
 demo: $(STAMP) ## train one model in six precisions, print the table, write the page (under 3 minutes)
 	@$(BIN)/python examples/demo.py
+
+bench: $(STAMP) ## measure beside the peers (under 10 minutes; ARGS=--quick: under 2; ARGS=--help)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 # Two test processes on two cores: one thread each is faster than two that wait for each other.
 test: export OMP_NUM_THREADS ?= 1
@@ -43,4 +46,4 @@ layers: $(STAMP) ## no module imports from a layer above its own
 	$(BIN)/python -m pytest -q tests/meta/test_layers.py
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-report.html demo-report.json
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-report.html demo-report.json bench.json

@@ -98,7 +98,7 @@ class Bench:
     clock: str = "wall"
 
     def race(self, contenders: Sequence[Contender], *, seconds: float, rounds: int = 3) -> Race:
-        """Runs all `contenders` in turn for about `seconds` × `share`, or up to three times as long for `rounds` rounds.
+        """Runs all `contenders` in turn for `seconds` × `share`, or up to three times as long for `rounds` rounds.
 
         A contender that takes less than a millisecond is called several times a round. On an accelerator every call
         is waited for.
@@ -176,8 +176,8 @@ class Column:
 
 
 CONTENDER = Column("contender", "")
-MEDIAN = Column("median_ms", "median ms", "{:.3g}")
-MINIMUM = Column("minimum_ms", "min ms", "{:.3g}")
+MEDIAN = Column("median_ms", "median ms", "{:.4g}")
+MINIMUM = Column("minimum_ms", "min ms", "{:.4g}")
 RATIO = Column("ratio", "times as fast", "{:.2f}")
 QUARTILES = Column("quartiles", "quartiles", "{0[0]:.2f} to {0[1]:.2f}")
 

@@ -10,7 +10,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.harness import Answer, Bench, Column, Table
@@ -21,10 +21,11 @@ from mixprec._loss_scale import Rules, State, advance, initial
 
 RULES: Mapping[str, Rules | HeadroomRules] = {
     "torch": presets.get("torch").rules,
+    "torch from 2^24": replace(presets.get("torch").rules, init_scale=2.0**24),
     "headroom, 1 bit": HeadroomRules(bits=1),
     "headroom, 3 bits": HeadroomRules(bits=3),
-    "headroom, 6 bits": HeadroomRules(bits=6),
 }
+"""Without knowing the gradients one can also start high: what is too high comes down by one bit per lost step."""
 
 FACTORS = (-12, -6, 0, 6, 12)
 """Powers of 2: as if the loss were a mean over more elements, or a sum; then the scale is far off in the beginning."""
@@ -117,8 +118,8 @@ def replay(stream: Stream, name: str, factor: int = 0) -> dict[str, Any]:
         "rules": name,
         "lost": len(lost_steps),
         "last_lost": lost_steps[-1] if lost_steps else None,
-        "zero": zero / counted,
-        "subnormal": subnormal / counted,
+        "zero": zero / counted if counted else None,
+        "subnormal": subnormal / counted if counted else None,
         "mean_log2": statistics.mean(scales),
         "low": min(scales),
         "high": max(scales),

@@ -37,7 +37,7 @@ gradients, weights and both moments are read (16), weights and moments written (
 LEAST_BYTES_MASTERS = 30
 """The same with 16-bit gradients and weights: gradients 2 and 2, master and moments 12 and 12, weights 2."""
 
-KINDS: Mapping[str, Mapping[str, bool]] = {
+KINDS: Mapping[str, Mapping[str, Any]] = {
     "fused AdamW": {"fused": True},
     "foreach AdamW": {"foreach": True},
     "default AdamW": {},
@@ -83,7 +83,7 @@ MLP = Size("mlp", "6 tensors of an MLP, 26 k parameters", ((128, 64), (128,), (1
 class Phase:
     """Parameters with an optimizer, and scaled gradients that `restore` puts back."""
 
-    def __init__(self, size: Size, device: str, **kind: bool) -> None:
+    def __init__(self, size: Size, device: str, **kind: Any) -> None:
         generator = torch.Generator().manual_seed(0)
         self.model = nn.ParameterList(torch.randn(shape, generator=generator) * 0.02 for shape in size.shapes).to(
             device
@@ -96,13 +96,18 @@ class Phase:
 
     def restore(self) -> None:
         """The gradients as backward would have left them."""
-        torch._foreach_copy_([param.grad for param in self.params], self.gradients)
+        torch._foreach_copy_(_grads(self.params), self.gradients)
+
+
+def _grads(params: Sequence[Tensor]) -> list[Tensor]:
+    return [param.grad for param in params if param.grad is not None]
 
 
 def gradients(size: Size, device: str, dtype: torch.dtype, scale: float) -> list[Tensor]:
-    """Normal numbers of deviation 1e-3, scaled: their norm is above `MAX_NORM` for all but the smallest sizes."""
+    """Normal numbers whose norm is about 4, so that they are clipped, times `scale`."""
     generator = torch.Generator().manual_seed(1)
-    return [(torch.randn(shape, generator=generator) * (1e-3 * scale)).to(device, dtype) for shape in size.shapes]
+    factor = 4.0 * size.count**-0.5 * scale
+    return [(torch.randn(shape, generator=generator) * factor).to(device, dtype) for shape in size.shapes]
 
 
 def ready(scaler: torch.amp.GradScaler, device: str) -> Any:
@@ -137,80 +142,67 @@ def our_phase(phase: Phase, device: str, max_norm: float | None) -> Callable[[],
 
 @dataclass(frozen=True)
 class Entry:
-    """A contender, whom it is compared with, and the number of its parameters' bytes."""
+    """A contender, whom it is compared with, and the weights that it steps."""
 
     contender: Contender
     against: str
+    weights: Sequence[Tensor]
 
 
 def run(bench: Bench, bandwidth: float) -> Answer:
     """Every size, with and without clipping, and float16 weights with masters."""
     answer = Answer()
     for size, seconds in ((LARGE, 30.0), (MANY, 15.0), (MLP, 5.0)):
-        for max_norm in (MAX_NORM, None):
-            race, table = _float32(bench, size, max_norm, bandwidth, seconds)
-            answer.tables.append(table)
-            if max_norm is not None:
-                answer.targets.extend(_targets(size, race))
+        race, table = _float32(bench, size, MAX_NORM, bandwidth, seconds)
+        answer.targets.extend(_targets(size, race))
+        answer.tables += [table, _float32(bench, size, None, bandwidth, seconds)[1]]
     answer.tables.append(_masters(bench, LARGE, bandwidth, 15.0))
     return answer
 
 
-def _targets(size: Size, race: Race) -> list[Target]:
-    ours, fused, default = "mixprec, fused AdamW", "torch.amp, fused AdamW", "torch.amp, default AdamW"
-    return [
-        Target(
-            f"whole phase, {size.name}: times as fast as torch.amp, clip, fused", 1.3, race.ratio(ours, fused).median
-        ),
-        Target(
-            f"whole phase, {size.name}: times as fast as torch.amp, clip, default",
-            4.0,
-            race.ratio(ours, default).median,
-        ),
-    ]
+def _targets(size: Size, race: Race) -> Iterator[Target]:
+    for kind, wanted in (("fused", 1.3), ("default", 4.0)):
+        ratio = race.ratio("mixprec, fused AdamW", f"torch.amp, {kind} AdamW")
+        yield Target(f"whole phase, {size.name}: times as fast as torch.amp, clip, {kind}", wanted, ratio.median)
 
 
 def _float32(bench: Bench, size: Size, max_norm: float | None, bandwidth: float, seconds: float) -> tuple[Race, Table]:
+    entries = float32_entries(size, bench.device, max_norm)
+    race = bench.race([entry.contender for entry in entries], seconds=seconds)
+    rows = _rows(race, entries, size, LEAST_BYTES, bandwidth)
+    clipped = "with" if max_norm is not None else "without"
+    title = f"Optimizer phase: {size.title}, {clipped} clipping"
+    return race, Table(f"optimizer_{size.name}_{clipped}_clipping", title, COLUMNS, rows)
+
+
+def float32_entries(size: Size, device: str, max_norm: float | None) -> list[Entry]:
+    """torch.amp and mixprec with every kind of AdamW, and the installed peers with two."""
     entries = []
     for kind, arguments in KINDS.items():
         for who, make in (("torch.amp", torch_phase), ("mixprec", our_phase)):
-            phase = Phase(size, bench.device, **arguments)
-            contender = Contender(f"{who}, {kind}", make(phase, bench.device, max_norm), phase.restore)
-            entries.append(Entry(contender, f"torch.amp, {kind}"))
-    entries.extend(_peers(bench, size, max_norm))
-    named = "with clipping" if max_norm is not None else "without clipping"
-    race = bench.race([entry.contender for entry in entries], seconds=seconds)
-    rows = _rows(race, entries, size, LEAST_BYTES, bandwidth)
-    return race, Table(
-        f"optimizer_{size.name}_{named.replace(' ', '_')}", f"Optimizer phase: {size.title}, {named}", COLUMNS, rows
-    )
-
-
-def _peers(bench: Bench, size: Size, max_norm: float | None) -> Iterator[Entry]:
+            phase = Phase(size, device, **arguments)
+            contender = Contender(f"{who}, {kind}", make(phase, device, max_norm), phase.restore)
+            entries.append(Entry(contender, f"torch.amp, {kind}", phase.params))
     for kind in ("fused AdamW", "default AdamW"):
-        if "accelerate" in peers.INSTALLED:
-            phase, scaler = Phase(size, bench.device, **KINDS[kind]), torch.amp.GradScaler(bench.device)
-            call = peers.accelerate_phase(phase.params, phase.optimizer, ready(scaler, bench.device), max_norm)
-            yield Entry(Contender(f"Accelerate, {kind}", call, phase.restore), f"torch.amp, {kind}")
-        if "lightning" in peers.INSTALLED and (max_norm is None or kind == "default AdamW"):
-            phase, scaler = Phase(size, bench.device, **KINDS[kind]), torch.amp.GradScaler(bench.device)
-            call = peers.fabric_phase(phase.model, phase.optimizer, ready(scaler, bench.device), max_norm)
-            yield Entry(Contender(f"Fabric, {kind}", call, phase.restore), f"torch.amp, {kind}")
+        for who, make_peer in peers.INSTALLED.items():
+            if who == "Fabric" and max_norm is not None and kind == "fused AdamW":
+                continue  # it refuses to
+            phase, scaler = Phase(size, device, **KINDS[kind]), ready(torch.amp.GradScaler(device), device)
+            call = make_peer(phase.model, phase.optimizer, scaler, max_norm)
+            entries.append(Entry(Contender(f"{who}, {kind}", call, phase.restore), f"torch.amp, {kind}", phase.params))
+    return entries
 
 
 def _rows(race: Race, entries: Sequence[Entry], size: Size, least: int, bandwidth: float) -> list[dict[str, Any]]:
-    rows = []
-    for entry in entries:
-        name = entry.contender.name
-        entry.contender.prepare()
-        rows.append(
-            race.row(name, entry.against)
-            | {
-                "bytes": bytes_moved(entry.contender.call) / size.count,
-                "efficiency": least * size.count / race.median(name) / bandwidth,
-            }
-        )
-    return rows
+    return [_row(race, entry, size, least, bandwidth) for entry in entries]
+
+
+def _row(race: Race, entry: Entry, size: Size, least: int, bandwidth: float) -> dict[str, Any]:
+    name = entry.contender.name
+    entry.contender.prepare()
+    moved = bytes_moved(entry.contender.call) / size.count
+    efficiency = least * size.count / race.median(name) / bandwidth
+    return race.row(name, entry.against) | {"bytes": moved, "efficiency": efficiency}
 
 
 # Float16 weights with float32 masters --------------------------------------------------------------------------------
@@ -229,7 +221,10 @@ class Given(torch.autograd.Function):
         return None, *(gradient.clone() for gradient in ctx.gradients)
 
 
-def masters_by_hand(size: Size, device: str) -> Contender:
+MASTERS_PEER = "torch.amp and masters by hand, fused AdamW"
+
+
+def masters_by_hand(size: Size, device: str) -> Entry:
     """The copies and torch.amp's phase between them, foreach where torch has it."""
     phase = Phase(size, device, fused=True)
     halves = [nn.Parameter(param.detach().half()) for param in phase.params]
@@ -242,14 +237,14 @@ def masters_by_hand(size: Size, device: str) -> Contender:
 
     @torch.no_grad()
     def call() -> None:
-        torch._foreach_copy_([param.grad for param in phase.params], [half.grad for half in halves])
+        torch._foreach_copy_(_grads(phase.params), _grads(halves))
         step()
-        torch._foreach_copy_(halves, phase.params)
+        torch._foreach_copy_(tuple(halves), tuple(phase.params))
 
-    return Contender("torch.amp and masters by hand, fused AdamW", call, prepare)
+    return Entry(Contender(MASTERS_PEER, call, prepare), MASTERS_PEER, halves)
 
 
-def our_masters(size: Size, device: str) -> Contender:
+def our_masters(size: Size, device: str) -> Entry:
     phase = Phase(size, device, fused=True)
     given = gradients(size, device, torch.float16, 2.0**10)
     precision = Precision("fp16-master", phase.optimizer, model=phase.model, max_norm=MAX_NORM)
@@ -259,12 +254,12 @@ def our_masters(size: Size, device: str) -> Contender:
             precision.step()
         precision.backward(Given.apply(given, *phase.model.parameters()))
 
-    return Contender("mixprec, Precision(fp16-master), fused AdamW", precision.step, prepare)
+    contender = Contender("mixprec, Precision(fp16-master), fused AdamW", precision.step, prepare)
+    return Entry(contender, MASTERS_PEER, list(phase.model.parameters()))
 
 
 def _masters(bench: Bench, size: Size, bandwidth: float, seconds: float) -> Table:
-    by_hand, ours = masters_by_hand(size, bench.device), our_masters(size, bench.device)
-    entries = [Entry(by_hand, by_hand.name), Entry(ours, by_hand.name)]
+    entries = [masters_by_hand(size, bench.device), our_masters(size, bench.device)]
     race = bench.race([entry.contender for entry in entries], seconds=seconds)
     title = f"Optimizer phase: {size.title}, float16 with float32 masters, with clipping"
     rows = _rows(race, entries, size, LEAST_BYTES_MASTERS, bandwidth)

@@ -15,18 +15,16 @@ from torch import nn
 
 __all__ = ["INSTALLED", "accelerate_phase", "fabric_phase"]
 
-INSTALLED = frozenset(name for name in ("accelerate", "lightning") if importlib.util.find_spec(name))
-
 
 def accelerate_phase(
-    params: list[nn.Parameter], optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, max_norm: float | None
+    model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, max_norm: float | None
 ) -> Callable[[], None]:
     """`Accelerator.clip_grad_norm_` and `AcceleratedOptimizer.step`, of which the second contains `update`."""
     from accelerate import Accelerator
     from accelerate.optimizer import AcceleratedOptimizer
 
-    on_cpu = params[0].device.type == "cpu"
-    accelerator = Accelerator(cpu=on_cpu)
+    params = list(model.parameters())
+    accelerator = Accelerator(cpu=params[0].device.type == "cpu")
     prepared = AcceleratedOptimizer(optimizer, device_placement=False, scaler=scaler)
 
     def call() -> None:
@@ -62,3 +60,14 @@ def fabric_phase(
         prepared.step()
 
     return call
+
+
+INSTALLED = {
+    name: phase
+    for name, package, phase in (
+        ("Accelerate", "accelerate", accelerate_phase),
+        ("Fabric", "lightning", fabric_phase),
+    )
+    if importlib.util.find_spec(package)
+}
+"""What can take part here."""

@@ -84,7 +84,7 @@ def recording(recorder: Recorder) -> Iterator[None]:
         return step(precision)
 
     handle = register_module_forward_hook(recorder.passed)
-    Precision.step = seen  # type: ignore[method-assign] # there is no hook before clipping
+    Precision.step = seen  # type: ignore[method-assign,assignment] # there is no hook before clipping
     try:
         yield
     finally:
@@ -92,15 +92,25 @@ def recording(recorder: Recorder) -> Iterator[None]:
         handle.remove()
 
 
+def example_main(example: str) -> Callable[[list[str]], dict[str, float]]:
+    """The `main` of an example; they are scripts, so their folder has to be on the path."""
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        return importlib.import_module(example).main  # type: ignore[no-any-return] # examples are not typed
+    finally:
+        sys.path.remove(str(EXAMPLES))
+
+
 def record(example: str, steps: int, folder: Path) -> None:
     """Runs `example` and writes its streams."""
-    main: Callable[[list[str]], dict[str, float]] = importlib.import_module(example).main
+    main = example_main(example)
     recorder = Recorder()
     with recording(recorder), contextlib.redirect_stdout(io.StringIO()):
         main(["--mode", "fp32", "--steps", str(steps)])
     for name, key in zip(RUNS[example], recorder.streams, strict=True):
         path = folder / f"{name}.npz"
-        np.savez_compressed(path, **recorder.arrays(key))
+        arrays: Any = recorder.arrays(key)
+        np.savez_compressed(path, **arrays)
         print(f"{path}: {len(recorder.streams[key])} steps, {path.stat().st_size / 1024:.0f} KiB")
 
 
@@ -110,7 +120,6 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=DATA)
     options = parser.parse_args(argv)
     torch.set_num_threads(1)  # the models are small
-    sys.path.insert(0, str(EXAMPLES))
     options.out.mkdir(parents=True, exist_ok=True)
     for example in RUNS:
         record(example, options.steps, options.out)

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import io
 import json
 import statistics
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,13 +22,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.headroom import RULES, Follower
+from benchmarks.record_streams import example_main
 from benchmarks.streams import DATA
 from mixprec import GradScaler, Precision, StepReport
 from mixprec._gradients import amax, collect, parameters
 from mixprec._headroom import HeadroomRules
 from mixprec._loss_scale import Rules
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
 TRAININGS = ("digits_convnet", "digits_autoencoder", "char_transformer", "gan_two_optimizers")
 LOW_START = 2.0**4
 TRAINED: Mapping[str, Rules | HeadroomRules | None] = {
@@ -70,11 +68,7 @@ class FollowingScaler(GradScaler):
 
 def train(example: str, name: str, seeds: Sequence[int]) -> dict[str, Any]:
     """The losses that `example` ends with under the rules called `name`, or in float32."""
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        main: Callable[[list[str]], dict[str, float]] = importlib.import_module(example).main
-    finally:
-        sys.path.remove(str(EXAMPLES))
+    main = example_main(example)
     losses, scalers = [], []
     rules = TRAINED[name]
     mode = "fp32" if rules is None else "fp16-mixed"
@@ -99,11 +93,12 @@ def _scalers(rules: Rules | HeadroomRules | None) -> Iterator[list[FollowingScal
     original = Precision.__init__
 
     def init(precision: Precision, *args: Any, **kwargs: Any) -> None:
+        assert rules is not None
         made.append(FollowingScaler(rules))
         original(precision, *args, scaler=made[-1], **kwargs)
 
     if rules is not None:
-        Precision.__init__ = init  # type: ignore[method-assign] # the examples take no scaler
+        Precision.__init__ = init  # type: ignore[method-assign,assignment] # the examples take no scaler
     try:
         yield made
     finally:
