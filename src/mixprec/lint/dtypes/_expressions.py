@@ -37,7 +37,7 @@ from mixprec.lint.dtypes._values import (
 )
 from mixprec.lint.dtypes.ops import OPS, operate
 
-__all__ = ["Expressions", "truth_of"]
+__all__ = ["Expressions", "is_affected"]
 
 _OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "add",

@@ -33,10 +33,11 @@ class Trace:
 
 @dataclass(frozen=True)
 class Hit:
-    """Something that a rule found: where, and what to say about it."""
+    """Something that a rule found: where, and what to say about it. `at` is a better place, if it is in the file."""
 
     node: ast.AST
     message: str
+    at: ast.AST | None = None
 
 
 def traces(view: FileView) -> tuple[Trace, ...]:
@@ -85,19 +86,24 @@ def _walk(walker: Walker, view: FileView) -> Trace:
 
 def held(view: FileView, find: Callable[[Trace], Iterable[Hit]]) -> list[Hit]:
     """What `find` finds on every device that the script may run on, each place once, in source order."""
-    found = [list(find(trace)) for trace in traces(view)]
-    places = [{id(hit.node) for hit in hits} for hits in found]
-    common = set.intersection(*places) if places else set()
-    return _once(hit for hit in (found[0] if found else []) if id(hit.node) in common)
+    found = [_placed(view, find(trace)) for trace in traces(view)]
+    common = set.intersection(*(set(places) for places in found)) if found else set()
+    return _ordered(found[0][place] for place in common)
 
 
 def happened(view: FileView, find: Callable[[Trace], Iterable[Hit]]) -> list[Hit]:
     """What `find` finds on any device that the script may run on."""
-    return _once(hit for trace in traces(view) for hit in find(trace))
+    return _ordered(_placed(view, (hit for trace in traces(view) for hit in find(trace))).values())
 
 
-def _once(hits: Iterable[Hit]) -> list[Hit]:
+def _placed(view: FileView, hits: Iterable[Hit]) -> dict[int, Hit]:
+    """The first hit at each place of this file. A value may come from another file; what it meets is here."""
     first: dict[int, Hit] = {}
     for hit in hits:
-        first.setdefault(id(hit.node), hit)
-    return sorted(first.values(), key=lambda hit: (getattr(hit.node, "lineno", 0), getattr(hit.node, "col_offset", 0)))
+        node = hit.at if hit.at is not None and view.parent(hit.at) is not None else hit.node
+        first.setdefault(id(node), Hit(node, hit.message))
+    return first
+
+
+def _ordered(hits: Iterable[Hit]) -> list[Hit]:
+    return sorted(hits, key=lambda hit: (getattr(hit.node, "lineno", 0), getattr(hit.node, "col_offset", 0)))

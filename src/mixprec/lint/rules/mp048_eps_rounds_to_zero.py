@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from mixprec.formats import FP16
@@ -58,10 +57,8 @@ def _guards(trace: Trace) -> Iterator[Hit]:
     for event in trace.of("div", "rsqrt", "reciprocal", "sqrt", "pow"):
         tensor = _divisor(event)
         if tensor is not None and Tag.VANISHED in tensor.tags and tensor.constant is not None:
-            node: ast.AST = tensor.origin if tensor.origin is not None else event.node
-            yield Hit(
-                node, f"{number_words(tensor.constant)} is 0 in float16, so it does not guard this {_words(event)}."
-            )
+            message = f"{number_words(tensor.constant)} is 0 in float16, so it does not guard this {_words(event)}."
+            yield Hit(event.node, message, tensor.origin)
     for event in trace.of(*DEFAULTS):
         yield from _with_default(event)
 

@@ -70,9 +70,9 @@ def _optimizers(trace: Trace) -> Iterator[Hit]:
         if not isinstance(optimizer, Optimizer) or not isinstance(trained, Tensor):
             continue
         if trained.low and Tag.PARAMETER in trained.tags:
-            node = trained.origin or optimizer.node or event.node
             yield Hit(
-                node,
+                event.node,
                 f"torch.optim.{optimizer.name} updates {spoken(trained)} parameters; small updates round away without "
                 "float32 copies.",
+                trained.origin or optimizer.node,
             )

@@ -75,7 +75,5 @@ def _optimizers(trace: Trace) -> Iterator[Hit]:
         given = optimizer.option("eps")
         eps = DEFAULTS[optimizer.name] if given is None else number_of(given)
         if eps is not None and FP16.round(eps) == 0 and trained.half and Tag.PARAMETER in trained.tags:
-            yield Hit(
-                optimizer.node or event.node,
-                f"eps={number_words(eps)} is 0 in float16, and the parameters are {spoken(trained)}.",
-            )
+            message = f"eps={number_words(eps)} is 0 in float16, and the parameters are {spoken(trained)}."
+            yield Hit(event.node, message, optimizer.node)

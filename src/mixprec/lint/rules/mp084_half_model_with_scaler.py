@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import Const, Event, Hit, Instance, Optimizer, Scaler, Tag, Tensor, Trace, held
+from mixprec.lint.dtypes import Const, Hit, Instance, Optimizer, Scaler, Tag, Tensor, Trace, held
 from mixprec.lint.rules.mp061_updates_round_away import freezes
 from mixprec.records import Finding, Severity
 
@@ -77,7 +77,7 @@ def _steps(trace: Trace) -> Iterator[Hit]:
         if not isinstance(scaler, Scaler) or scaler.enabled is False or scaler.sharded:
             continue
         if isinstance(trained, Tensor) and trained.half and Tag.PARAMETER in trained.tags:
-            yield Hit(trained.origin or event.node, _said(optimizer))
+            yield Hit(event.node, _said(optimizer), trained.origin)
 
 
 def _said(optimizer: object) -> str:
@@ -95,7 +95,7 @@ def _trainers(trace: Trace, view: FileView) -> Iterator[Hit]:
         name = getattr(event.value(), "name", "")
         model = event.keywords.get("model", event.value(1))
         if name in ("transformers.Trainer", "transformers.Seq2SeqTrainer") and _is_half(model):
-            yield Hit(_where(model, event), _said(None))
+            yield Hit(event.node, _said(None), model.source if isinstance(model, Instance) else None)
 
 
 def _asks_for_fp16(call: ast.Call, view: FileView) -> bool:
@@ -105,7 +105,3 @@ def _asks_for_fp16(call: ast.Call, view: FileView) -> bool:
 
 def _is_half(model: object) -> bool:
     return isinstance(model, Instance) and model.dtypes == frozenset({"float16"})
-
-
-def _where(model: object, event: Event) -> ast.AST:
-    return model.source or event.node if isinstance(model, Instance) else event.node

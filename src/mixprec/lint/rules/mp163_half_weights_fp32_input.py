@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import Event, Hit, Tag, Tensor, Trace, held, spoken
+from mixprec.lint.dtypes import Event, Hit, Tag, Trace, held, spoken
 from mixprec.lint.rules.mp082_custom_function_without_custom_fwd import mixed_operands
 from mixprec.records import Finding, Severity
 
@@ -58,15 +57,11 @@ def _calls(trace: Trace) -> Iterator[Hit]:
         mixed = mixed_operands(event)
         if mixed is not None and not (event.op in NORMS and _weights_are_wide(event)):
             low, wide = mixed
-            yield Hit(_where(event, wide), f"{event.op} gets {spoken(low)} together with float32, and autocast is off.")
+            message = f"{event.op} gets {spoken(low)} together with float32, and autocast is off."
+            yield Hit(event.node, message, wide.origin if Tag.PROMOTED in wide.tags else None)
 
 
 def _weights_are_wide(event: Event) -> bool:
     """A normalisation with float32 weights takes 16-bit inputs."""
     weight = event.tensor(1)
     return weight is None or not weight.low
-
-
-def _where(event: Event, wide: Tensor) -> ast.AST:
-    """Where a 16-bit value met a float32 one and became float32, else the layer's call."""
-    return wide.origin if Tag.PROMOTED in wide.tags and wide.origin is not None else event.node
