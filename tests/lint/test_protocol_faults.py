@@ -380,7 +380,7 @@ scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up)
 for x, y in loader:
     optimizer.zero_grad()
 {FORWARD}
-    scheduler.step()  # MP020
+    scheduler.step()  # MP213
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()

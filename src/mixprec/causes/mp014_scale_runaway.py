@@ -11,7 +11,7 @@ CAUSE = Cause(
     symptom="The scale climbs far above 2^24; later a burst of overflows follows, or none ever comes.",
     evidence="The scale is above 2^24 while the largest unscaled gradient is tiny or every gradient is zero.",
     fix="Look for a loss that is detached or constant, and set an upper bound for the scale.",
-    where=(Where.LINT, Where.RUN),
+    where=(Where.RUN,),
     raises="silent",
     sources=(
         "https://github.com/pytorch/pytorch/issues/98828",

@@ -11,7 +11,7 @@ CAUSE = Cause(
     symptom="Activations overflow from the first step.",
     evidence="At step 0 activations exceed 65504 in an FP32 run.",
     fix="Stay in bfloat16, or keep the overflowing submodules in FP32.",
-    where=(Where.LINT, Where.RUN, Where.CONTROL),
+    where=(Where.RUN, Where.CONTROL),
     raises="silent",
     sources=(
         "https://github.com/pytorch/pytorch/blob/main/torch/amp/grad_scaler.py",

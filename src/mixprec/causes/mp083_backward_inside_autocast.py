@@ -14,5 +14,5 @@ CAUSE = Cause(
     where=(Where.LINT,),
     raises="silent",
     sources=("https://docs.pytorch.org/docs/stable/amp.html",),
-    related=("MP212",),
+    related=("MP088",),
 )

@@ -17,5 +17,5 @@ CAUSE = Cause(
         "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/autocast_mode.cpp",
         "https://docs.pytorch.org/docs/stable/amp.html",
     ),
-    related=("MP087", "MP212"),
+    related=("MP087",),
 )

@@ -14,7 +14,7 @@ CAUSE = Cause(
     ),
     evidence="The dtype of the recomputed tensors differs from that of the forward pass.",
     fix="Use use_reentrant=False, enter autocast inside the checkpointed function, or pass context_fn.",
-    where=(Where.LINT, Where.RUN),
+    where=(Where.RUN,),
     raises="raises",
     sources=(
         "https://github.com/pytorch/pytorch/issues/141896",

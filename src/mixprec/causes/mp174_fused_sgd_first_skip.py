@@ -14,7 +14,7 @@ CAUSE = Cause(
         "buffers are huge although no gradient was."
     ),
     fix="Use SGD without fused=True, or mixprec.GradScaler, which does not let a skipped first step allocate them.",
-    where=(Where.LINT, Where.RUN, Where.CONTROL),
+    where=(Where.RUN, Where.CONTROL),
     raises="silent",
     sources=(
         "https://github.com/pytorch/pytorch/blob/main/torch/optim/sgd.py",

@@ -312,7 +312,7 @@ def scheduler_added(lines: Lines) -> Iterator[tuple[int, Lines]]:
             yield n, with_line(lines, n + 1, f"{match['indent']}scheduler.step()")
 
 
-@operator("MP020")
+@operator("MP213")
 def scheduler_before_step(lines: Lines) -> Iterator[tuple[int, Lines]]:
     for n, line in enumerate(lines):
         if line.strip() == "scheduler.step()" and "get_scale" in lines[n - 1]:

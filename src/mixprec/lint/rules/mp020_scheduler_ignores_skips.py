@@ -9,7 +9,7 @@ from mixprec.records import Finding, Severity
 
 
 class SchedulerIgnoresSkips(OrderRule):
-    """`scheduler.step()` in every iteration of a scaled loop, or before the optimizer's step."""
+    """`scheduler.step()` in every iteration of a scaled loop."""
 
     code = "MP020"
     name = "scheduler-ignores-skips"
@@ -18,7 +18,7 @@ class SchedulerIgnoresSkips(OrderRule):
     why = (
         "The scaler leaves out steps whose gradients overflow, several of them at the start. A scheduler that is "
         "stepped regardless runs ahead and uses up its warm-up; PyTorch warns once, when the very first step is "
-        "skipped. Stepped before the optimizer, it also loses its first value."
+        "skipped."
     )
     bad = """\
 import torch
@@ -61,14 +61,11 @@ for x, y in loader:
         "https://github.com/pytorch/pytorch/issues/55585",
         "https://docs.pytorch.org/docs/stable/optim.html",
     )
-    kinds = ("schedule-before-step", "schedule-unguarded")
+    kinds = ("schedule-unguarded",)
 
     def describe(self, view: FileView, conclusion: Conclusion) -> Finding | None:
         """The place is the scheduler's step."""
         call = conclusion.fault.anchor
-        if conclusion.kind == "schedule-before-step":
-            text = f"{view.text(call)} comes before the optimizer's step{conclusion.when}: the first value is lost."
-            return self.finding(view, call, text, fix=self.fix("Step the scheduler after the optimizer."))
         text = f"{view.text(call)} also runs when the scaler has skipped the step{conclusion.when}."
         fix = self.fix("Step it only if scaler.get_scale() has not fallen since before scaler.update().")
         return self.finding(view, call, text, fix=fix)
