@@ -13,7 +13,7 @@ pytest.importorskip("triton", reason="Triton is published for Linux only")
 from mixprec import GradScaler, Precision  # only where there is one
 from mixprec._gradients import Gradients, WaitlessReader  # as above
 from mixprec._gradients import multiply_ as reference_multiply_  # as above
-from mixprec._kernels._part import Hyper, Part  # as above
+from mixprec._kernels._part import Held, Hyper, Part  # as above
 from mixprec._kernels._triton._adamw import update_  # as above
 from mixprec._kernels._triton._multiply import multiply_  # as above
 from mixprec._kernels._triton._read import read  # as above
@@ -77,7 +77,7 @@ def test_the_step_is_that_of_pytorch_on_cpu(dtype):
     steps, their_steps = ([torch.zeros((), device=device) for _ in masters] for device in ("cuda", "cpu"))
     for found in (0.0, 1.0, 0.0):
         gradients = [torch.randn(m.shape, generator=generator).to(dtype) for m in masters]
-        part = Part(HYPER, weights, [g.cuda() for g in gradients], *here, steps=steps)
+        part = Part(HYPER, [g.cuda() for g in gradients], Held(weights, *here, steps=steps))
         update_([part], torch.tensor(777.0, device="cuda"), torch.tensor(found, device="cuda"))
         torch._foreach_add_(their_steps, 1)
         torch._fused_adamw_(

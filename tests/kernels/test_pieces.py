@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mixprec._kernels._part import Hyper, Part
+from mixprec._kernels._part import Held, Hyper, Part
 from mixprec._kernels._pieces import Pieces
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -19,20 +19,23 @@ HYPERS = (Hyper(1e-3, 0.9, 0.999, 1e-8, 1e-2), Hyper(3e-4, 0.0, 0.9, 1e-8, 0.0))
 def drawn(hyper, shapes, dtype, generator):
     """A part with masters and moments, and gradients that carry a scale of 1000."""
     masters = [torch.randn(shape, generator=generator) for shape in shapes]
-    return Part(
-        hyper,
+    gradients = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+    held = Held(
         weights=[master.to(dtype) for master in masters],
-        gradients=[torch.randn(shape, generator=generator).to(dtype) for shape in shapes],
         masters=masters,
         exp_avgs=[torch.randn(shape, generator=generator) * 1e-3 for shape in shapes],
         exp_avg_sqs=[torch.rand(shape, generator=generator) * 1e-6 for shape in shapes],
         steps=[torch.tensor(3.0) for _ in masters],
     )
+    return Part(hyper, gradients, held)
 
 
 def whole(part, grad_scale, found_inf):
     """What `torch.optim.AdamW(fused=True)` makes of copies with float32 gradients: masters, moments, steps."""
-    copies = [[t.clone() for t in ts] for ts in (part.masters, part.exp_avgs, part.exp_avg_sqs, part.steps)]
+    copies = [
+        [t.clone() for t in ts]
+        for ts in (part.held.masters, part.held.exp_avgs, part.held.exp_avg_sqs, part.held.steps)
+    ]
     masters, exp_avgs, exp_avg_sqs, steps = copies
     torch._foreach_add_(steps, 1)
     torch._fused_adamw_(
@@ -58,9 +61,11 @@ def whole(part, grad_scale, found_inf):
 
 
 def check(part, expected):
-    for mine, theirs in zip((part.masters, part.exp_avgs, part.exp_avg_sqs, part.steps), expected, strict=True):
+    for mine, theirs in zip(
+        (part.held.masters, part.held.exp_avgs, part.held.exp_avg_sqs, part.held.steps), expected, strict=True
+    ):
         assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
-    assert all(torch.equal(w, m.to(w.dtype)) for w, m in zip(part.weights, part.masters, strict=True))
+    assert all(torch.equal(w, m.to(w.dtype)) for w, m in zip(part.held.weights, part.held.masters, strict=True))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -93,11 +98,19 @@ def test_a_skip_survives_nan():
     """Gradients that are NaN change nothing where the step is skipped."""
     part = drawn(HYPERS[0], [(70,)], torch.float16, torch.Generator())
     part.gradients[0].fill_(math.nan)
-    before = [t.clone() for ts in (part.masters, part.exp_avgs, part.exp_avg_sqs, part.steps, part.weights) for t in ts]
+    before = [
+        t.clone()
+        for ts in (part.held.masters, part.held.exp_avgs, part.held.exp_avg_sqs, part.held.steps, part.held.weights)
+        for t in ts
+    ]
 
     Pieces(64)([part], torch.tensor(8.0), torch.tensor(1.0))
 
-    after = [t for ts in (part.masters, part.exp_avgs, part.exp_avg_sqs, part.steps, part.weights) for t in ts]
+    after = [
+        t
+        for ts in (part.held.masters, part.held.exp_avgs, part.held.exp_avg_sqs, part.held.steps, part.held.weights)
+        for t in ts
+    ]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
@@ -116,18 +129,15 @@ def test_tensors_in_another_memory_order_are_stepped_where_they_lie():
     """Channels last: every element meets its own gradient."""
     part = drawn(HYPERS[0], [(2, 3, 4, 5)], torch.bfloat16, torch.Generator().manual_seed(0))
     plain = whole(part, None, None)
-    turned = Part(
-        part.hyper,
-        *(
-            [t.contiguous(memory_format=torch.channels_last) for t in ts]
-            for ts in (part.weights, part.gradients, part.masters, part.exp_avgs, part.exp_avg_sqs)
-        ),
-        steps=part.steps,
-    )
+    turned = [
+        [t.contiguous(memory_format=torch.channels_last) for t in ts]
+        for ts in (part.gradients, part.held.weights, part.held.masters, part.held.exp_avgs, part.held.exp_avg_sqs)
+    ]
+    held = Held(*turned[1:], steps=part.held.steps)
 
-    Pieces(64)([turned], None, None)
+    Pieces(64)([Part(part.hyper, turned[0], held)], None, None)
 
-    torch.testing.assert_close(turned.masters[0], plain[0][0], rtol=0, atol=1e-7)
+    torch.testing.assert_close(held.masters[0], plain[0][0], rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("size", [64, 1 << 17])

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-__all__ = ["Hyper", "MasterUpdate", "Part"]
+__all__ = ["Held", "Hyper", "MasterUpdate", "Part"]
 
 
 @dataclass(frozen=True)
@@ -22,21 +22,28 @@ class Hyper:
     weight_decay: float
 
 
-@dataclass(frozen=True)
-class Part:
-    """The parameters of one group that take part in a step.
+@dataclass(frozen=True, eq=False)
+class Held:
+    """What stays from step to step: as long as it is the same object, its tensors are where they were.
 
-    `weights` and `gradients` are float16 or bfloat16; `masters`, `exp_avgs` and `exp_avg_sqs` are float32. The i-th
-    tensors of all five have one shape and equal strides without gaps. `steps` are 0-dim float32, on the same device.
+    `weights` are float16 or bfloat16; `masters`, `exp_avgs` and `exp_avg_sqs` are float32. The i-th tensors of all four
+    have one shape and equal strides, without gaps. `steps` are 0-dim float32, on the same device.
     """
 
-    hyper: Hyper
     weights: Sequence[Tensor]
-    gradients: Sequence[Tensor]
     masters: Sequence[Tensor]
     exp_avgs: Sequence[Tensor]
     exp_avg_sqs: Sequence[Tensor]
     steps: Sequence[Tensor]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The parameters of one group that take part in a step; `gradients` have the dtype and layout of the weights."""
+
+    hyper: Hyper
+    gradients: Sequence[Tensor]
+    held: Held
 
 
 class MasterUpdate(Protocol):

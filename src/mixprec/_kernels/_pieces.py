@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from mixprec._kernels._part import Part
+from mixprec._kernels._part import Held, Part
 
 __all__ = ["PIECE", "Pieces"]
 
@@ -23,53 +23,65 @@ _UNIT = 64
 """Pieces end at multiples of it, so that a kernel's vector loop and its tail get the elements that they always get."""
 
 
+@dataclass(frozen=True)
+class _Span:
+    """Elements `begin` to `end` of the tensor at `place`; all of it, as it is, where `end` is None."""
+
+    place: int
+    begin: int = 0
+    end: int | None = None
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """These elements of a tensor that lies as the others at this place do: itself or a view."""
+        return tensor if self.end is None else _flat(tensor)[self.begin : self.end]
+
+
 @dataclass
 class _Piece:
-    """Views of some elements of one part; `spans` are (place, begin, end)."""
+    """Some elements of the part at `part`."""
 
     part: int
-    spans: list[tuple[int, int, int]] = field(default_factory=list)
+    spans: list[_Span] = field(default_factory=list)
     scratch: list[Tensor] = field(default_factory=list)
     weights: list[Tensor] = field(default_factory=list)
     masters: list[Tensor] = field(default_factory=list)
     exp_avgs: list[Tensor] = field(default_factory=list)
     exp_avg_sqs: list[Tensor] = field(default_factory=list)
+    steps: list[Tensor] = field(default_factory=list)
 
 
 class Pieces:
-    """A `MasterUpdate` by `torch._fused_adamw_`, `size` elements at a time.
+    """A `MasterUpdate` by `torch._fused_adamw_`, about `size` elements at a time.
 
-    **Cost**: 28 bytes moved per parameter where `size` × 20 bytes fit in the cache; three calls per piece; 4 × `size`
-    bytes of memory.
+    **Cost**: 28 bytes moved per parameter where `size` × 20 bytes fit in the cache; three calls per piece, and about
+    1 µs of Python per piece or tensor; 4 × `size` bytes of memory.
     """
 
     def __init__(self, size: int = PIECE) -> None:
         self.size = max(size // _UNIT, 1) * _UNIT
         self._scratch = torch.empty(0)
         self._cut: list[_Piece] = []
-        self._seen: list[int] = []
+        self._held: list[Held] = []
 
     def __call__(self, parts: Sequence[Part], grad_scale: Tensor | None, found_inf: Tensor | None) -> None:
         """See `MasterUpdate`."""
-        steps = [step for part in parts for step in part.steps]
+        steps = [step for part in parts for step in part.held.steps]
         torch._foreach_add_(steps, 1)
-        gradients = [[flat(gradient) for gradient in part.gradients] for part in parts]
-        for piece in self._pieces(parts):
-            part = parts[piece.part]
-            whole = gradients[piece.part]
-            torch._foreach_copy_(piece.scratch, [whole[place][begin:end] for place, begin, end in piece.spans])
+        for piece in self._pieces([part.held for part in parts]):
+            hyper, gradients = parts[piece.part].hyper, parts[piece.part].gradients
+            torch._foreach_copy_(piece.scratch, [span.of(gradients[span.place]) for span in piece.spans])
             torch._fused_adamw_(
                 piece.masters,
                 piece.scratch,
                 piece.exp_avgs,
                 piece.exp_avg_sqs,
                 [],
-                [part.steps[place] for place, _, _ in piece.spans],
-                lr=part.hyper.lr,
-                beta1=part.hyper.beta1,
-                beta2=part.hyper.beta2,
-                weight_decay=part.hyper.weight_decay,
-                eps=part.hyper.eps,
+                piece.steps,
+                lr=hyper.lr,
+                beta1=hyper.beta1,
+                beta2=hyper.beta2,
+                weight_decay=hyper.weight_decay,
+                eps=hyper.eps,
                 amsgrad=False,
                 maximize=False,
                 grad_scale=grad_scale,
@@ -79,20 +91,17 @@ class Pieces:
         if found_inf is not None:
             torch._foreach_sub_(steps, [found_inf] * len(steps))
 
-    def _pieces(self, parts: Sequence[Part]) -> list[_Piece]:
-        """The views, cut again only where a tensor is another one than last time."""
-        seen = [t.data_ptr() for p in parts for each in (p.weights, p.masters, p.exp_avgs, p.exp_avg_sqs) for t in each]
-        seen += [t.numel() for p in parts for t in p.weights] + [len(p.weights) for p in parts]
-        if seen != self._seen:
-            self._scratch = torch.empty(self.size, device=parts[0].masters[0].device)
-            self._cut = [piece for index, part in enumerate(parts) for piece in self._cut_up(index, part)]
-            self._seen = seen
+    def _pieces(self, held: list[Held]) -> list[_Piece]:
+        """The views, cut again only for other tensors than last time."""
+        if len(held) != len(self._held) or any(a is not b for a, b in zip(held, self._held, strict=True)):
+            self._scratch = torch.empty(self.size, device=held[0].masters[0].device)
+            self._cut = [piece for index, each in enumerate(held) for piece in self._cut_up(index, each)]
+            self._held = held
         return self._cut
 
-    def _cut_up(self, index: int, part: Part) -> Iterator[_Piece]:
+    def _cut_up(self, index: int, held: Held) -> Iterator[_Piece]:
         piece, used = _Piece(index), 0
-        for place, tensors in enumerate(zip(part.weights, part.masters, part.exp_avgs, part.exp_avg_sqs, strict=True)):
-            weight, master, exp_avg, exp_avg_sq = (flat(tensor) for tensor in tensors)
+        for place, weight in enumerate(held.weights):
             begin = 0
             while begin < weight.numel():
                 room = (self.size - used) // _UNIT * _UNIT
@@ -100,19 +109,25 @@ class Pieces:
                     yield piece
                     piece, used, room = _Piece(index), 0, self.size
                 end = min(weight.numel(), begin + room)
-                piece.spans.append((place, begin, end))
-                piece.scratch.append(self._scratch[used : used + end - begin])
-                piece.weights.append(weight[begin:end])
-                piece.masters.append(master[begin:end])
-                piece.exp_avgs.append(exp_avg[begin:end])
-                piece.exp_avg_sqs.append(exp_avg_sq[begin:end])
+                whole = end - begin == weight.numel() and weight.is_contiguous()
+                scratch = self._scratch[used : used + end - begin]
+                piece.scratch.append(scratch.view(weight.shape) if whole else scratch)
+                _add(piece, held, _Span(place) if whole else _Span(place, begin, end))
                 used += end - begin
                 begin = end
         if piece.spans:
             yield piece
 
 
-def flat(tensor: Tensor) -> Tensor:
-    """The elements of a tensor without gaps in one dimension, as they lie: a view. Cost: Python only."""
-    tensor = tensor.detach()
+def _add(piece: _Piece, held: Held, span: _Span) -> None:
+    piece.spans.append(span)
+    piece.weights.append(span.of(held.weights[span.place]))
+    piece.masters.append(span.of(held.masters[span.place]))
+    piece.exp_avgs.append(span.of(held.exp_avgs[span.place]))
+    piece.exp_avg_sqs.append(span.of(held.exp_avg_sqs[span.place]))
+    piece.steps.append(held.steps[span.place])
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """The elements of a tensor without gaps in one dimension, as they lie: a view."""
     return tensor.view(-1) if tensor.is_contiguous() else tensor.as_strided((tensor.numel(),), (1,))

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mixprec._kernels._part import Hyper, Part
+from mixprec._kernels._part import Held, Hyper, Part
 from mixprec._kernels._triton import _adamw, _tables
 from mixprec._kernels._triton._adamw import update_
 
@@ -36,16 +36,15 @@ class Masters:
 
     def __post_init__(self) -> None:
         masters = [torch.randn(size, generator=self.generator) for size in self.sizes]
-        self.part = Part(
-            self.hyper,
+        held = Held(
             weights=[master.to(self.dtype) for master in masters],
-            gradients=[torch.empty_like(master, dtype=self.dtype) for master in masters],
             masters=masters,
             exp_avgs=[torch.zeros_like(master) for master in masters],
             exp_avg_sqs=[torch.zeros_like(master) for master in masters],
             steps=[torch.zeros(()) for _ in masters],
         )
-        self.theirs = [[padded(t) for t in ts] for ts in (masters, self.part.exp_avgs, self.part.exp_avg_sqs)]
+        self.part = Part(self.hyper, [torch.empty_like(weight) for weight in held.weights], held)
+        self.theirs = [[padded(t) for t in ts] for ts in (masters, self.part.held.exp_avgs, self.part.held.exp_avg_sqs)]
         self.their_steps = [torch.zeros(()) for _ in masters]
 
     def draw_gradients(self, scale: float) -> None:
@@ -77,12 +76,12 @@ class Masters:
             torch._foreach_sub_(self.their_steps, [found_inf] * len(self.their_steps))
 
     def check(self) -> None:
-        mine = (self.part.masters, self.part.exp_avgs, self.part.exp_avg_sqs)
+        mine = (self.part.held.masters, self.part.held.exp_avgs, self.part.held.exp_avg_sqs)
         for ours, theirs in zip(mine, self.theirs, strict=True):
             for tensor, other in zip(ours, theirs, strict=True):
                 assert ulps(tensor, other[: tensor.numel()]) <= ULP
-        assert self.part.steps == self.their_steps
-        for weight, master in zip(self.part.weights, self.part.masters, strict=True):
+        assert self.part.held.steps == self.their_steps
+        for weight, master in zip(self.part.held.weights, self.part.held.masters, strict=True):
             assert torch.equal(weight, master.to(self.dtype))
 
 
@@ -121,7 +120,7 @@ def test_five_steps_of_which_one_is_skipped_are_pytorch_s(name, dtype):
         masters.step_theirs(grad_scale, found_inf)
 
         masters.check()
-    assert [step.item() for step in masters.part.steps] == [4.0] * 5
+    assert [step.item() for step in masters.part.held.steps] == [4.0] * 5
 
 
 @settings(max_examples=10, deadline=None, derandomize=True)
@@ -152,7 +151,7 @@ def test_any_groups_in_one_launch_are_pytorch_s(groups, dtype, scale, seed):
 def test_thirty_steps_stay_by_float64():
     """Against the same formulas in float64, masters are off by some roundings per step, of which decay's repeats."""
     masters = Masters(USUAL, [64], torch.bfloat16, torch.Generator().manual_seed(0))
-    exact, mean, square = masters.part.masters[0].double(), torch.zeros(64).double(), torch.zeros(64).double()
+    exact, mean, square = masters.part.held.masters[0].double(), torch.zeros(64).double(), torch.zeros(64).double()
     for step in range(1, 31):
         masters.draw_gradients(8.0)
         update_([masters.part], torch.tensor(8.0), torch.tensor(0.0), **SMALL)
@@ -163,7 +162,7 @@ def test_thirty_steps_stay_by_float64():
         root = (square / (1.0 - USUAL.beta2**step)).sqrt() + USUAL.eps
         exact -= USUAL.lr * mean / (1.0 - USUAL.beta1**step) / root
 
-    torch.testing.assert_close(masters.part.masters[0].double(), exact, rtol=30 * 2.0**-24, atol=1e-6)
+    torch.testing.assert_close(masters.part.held.masters[0].double(), exact, rtol=30 * 2.0**-24, atol=1e-6)
 
 
 def test_a_skip_leaves_every_bit():
@@ -181,19 +180,19 @@ def test_a_skip_leaves_every_bit():
 
 def tensors_of(part):
     """What a step writes."""
-    return part.weights, part.masters, part.exp_avgs, part.exp_avg_sqs, part.steps
+    return part.held.weights, part.held.masters, part.held.exp_avgs, part.held.exp_avg_sqs, part.held.steps
 
 
 def test_a_master_beyond_the_half_s_range_gives_an_infinite_weight():
     """As `copy_` does: a float16 weight of a master of 7e4 is infinite, and the master goes on."""
     masters = Masters(Hyper(0.0, 0.9, 0.999, 1e-8, 0.0), [3], torch.float16, torch.Generator())
-    masters.part.masters[0].fill_(7e4)
+    masters.part.held.masters[0].fill_(7e4)
     masters.draw_gradients(1.0)
 
     update_([masters.part], None, None, **SMALL)
 
-    assert masters.part.weights[0].isinf().all()
-    assert masters.part.masters[0].eq(7e4).all()
+    assert masters.part.held.weights[0].isinf().all()
+    assert masters.part.held.masters[0].eq(7e4).all()
 
 
 def test_whoever_watches_versions_sees_the_step():

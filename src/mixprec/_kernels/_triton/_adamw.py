@@ -198,12 +198,15 @@ def update_(
 
     **Cost**: one launch, and a small one for the step counts; 28 bytes moved per parameter. No host sync.
     """
-    by_part = ((p.gradients, p.masters, p.exp_avgs, p.exp_avg_sqs, p.weights) for p in parts)
+    held = [part.held for part in parts]
+    by_part = (
+        (part.gradients, h.masters, h.exp_avgs, h.exp_avg_sqs, h.weights) for part, h in zip(parts, held, strict=True)
+    )
     lists = [[tensor for tensors in roles for tensor in tensors] for roles in zip(*by_part, strict=True)]
     each = batch(*lists, chunk=chunk)
     device = lists[0][0].device
-    steps = tuple(step.data_ptr() for part in parts for step in part.steps)
-    rows = table(tuple(row for row, part in enumerate(parts) for _ in part.steps), torch.int64, device)
+    steps = tuple(step.data_ptr() for h in held for step in h.steps)
+    rows = table(tuple(row for row, h in enumerate(held) for _ in h.steps), torch.int64, device)
     settings = table(tuple(n for part in parts for n in _settings(part.hyper)), torch.float64, device)
     factors = torch.empty((2, len(steps)), dtype=torch.float32, device=device)
     found = factors if found_inf is None else found_inf
@@ -243,10 +246,8 @@ def update_(
             num_warps=WARPS,
             enable_fp_fusion=False,
         )
-    for part in parts:
-        torch.autograd.graph.increment_version(
-            [*part.weights, *part.masters, *part.exp_avgs, *part.exp_avg_sqs, *part.steps]
-        )
+    for h in held:
+        torch.autograd.graph.increment_version([*h.weights, *h.masters, *h.exp_avgs, *h.exp_avg_sqs, *h.steps])
 
 
 def _settings(hyper: Hyper) -> tuple[float, ...]:
