@@ -16,7 +16,7 @@ from mixprec.lint.dtypes._values import Instance, Tensor, Value, number_of
 if TYPE_CHECKING:
     from mixprec.lint._view import FileView
 
-__all__ = ["MOST_STEPS", "Event", "Exhausted", "State"]
+__all__ = ["MOST_STEPS", "Event", "Exhausted", "Site", "State"]
 
 MOST_STEPS = 6_000
 """Statements and calls after which a walk gives up; what it saw until then still counts."""
@@ -67,6 +67,15 @@ class Event:
         return self.result if isinstance(self.result, Tensor) else None
 
 
+@dataclass(frozen=True)
+class Site:
+    """A place in another file, `path` and `line`, and the `call` of the linted file that leads there."""
+
+    call: ast.AST
+    path: str
+    line: int
+
+
 class State:
     """One walk. `device` stands for a device that the script leaves open; `open_device` notes that this mattered."""
 
@@ -86,6 +95,10 @@ class State:
         """Matrix products that ran where autocast is off."""
         self.trained_products = 0
         """Those of them that have a parameter among their operands."""
+        self.site: ast.AST | None = None
+        """The call of the linted file that led into another file; None while the walk is not in another file."""
+        self.sites: dict[int, Site] = {}
+        """For nodes of other files, by identity: where the linted file leads there."""
         self.effects = 0
         """Everything that a region may have had an effect on."""
 
@@ -96,9 +109,12 @@ class State:
             raise Exhausted
 
     def emit(self, event: Event, view: FileView) -> None:
-        """Note an event of the file that is linted; what happens in other files is not its business."""
+        """Note an event. What happens in another file counts where the linted one calls into it, else not at all."""
         if view is self.view:
             self.events.append(event)
+        elif self.site is not None:
+            self.events.append(event)
+            self.sites.setdefault(id(event.node), Site(self.site, view.path, int(getattr(event.node, "lineno", 0))))
 
     # --- regions and branches
 

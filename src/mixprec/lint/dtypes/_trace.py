@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes._state import Event, Exhausted
+from mixprec.lint.dtypes._state import Event, Exhausted, Site
 from mixprec.lint.dtypes._walker import Walker
 
 __all__ = ["Hit", "Trace", "happened", "held", "traces"]
@@ -20,6 +21,7 @@ class Trace:
     device: str
     events: tuple[Event, ...] = ()
     failure: str | None = None
+    sites: Mapping[int, Site] = field(default_factory=dict, compare=False, repr=False)
     _by_op: dict[str, list[Event]] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -81,27 +83,35 @@ def _walk(walker: Walker, view: FileView) -> Trace:
         pass
     except Exception as error:  # a walk that fails has seen nothing that a rule may build on
         failure = f"{type(error).__name__}: {error}"
-    return Trace(walker.state.device, tuple(walker.state.events) if failure is None else (), failure)
+    events = tuple(walker.state.events) if failure is None else ()
+    return Trace(walker.state.device, events, failure, walker.state.sites)
 
 
 def held(view: FileView, find: Callable[[Trace], Iterable[Hit]]) -> list[Hit]:
     """What `find` finds on every device that the script may run on, each place once, in source order."""
-    found = [_placed(view, find(trace)) for trace in traces(view)]
+    found = [_placed(view, trace, find(trace)) for trace in traces(view)]
     common = set.intersection(*(set(places) for places in found)) if found else set()
     return _ordered(found[0][place] for place in common)
 
 
 def happened(view: FileView, find: Callable[[Trace], Iterable[Hit]]) -> list[Hit]:
     """What `find` finds on any device that the script may run on."""
-    return _ordered(_placed(view, (hit for trace in traces(view) for hit in find(trace))).values())
+    first: dict[int, Hit] = {}
+    for trace in traces(view):
+        first = {**_placed(view, trace, find(trace)), **first}
+    return _ordered(first.values())
 
 
-def _placed(view: FileView, hits: Iterable[Hit]) -> dict[int, Hit]:
-    """The first hit at each place of this file. A value may come from another file; what it meets is here."""
+def _placed(view: FileView, trace: Trace, hits: Iterable[Hit]) -> dict[int, Hit]:
+    """The first hit at each place of this file; a hit in another file is told where this one calls into it."""
     first: dict[int, Hit] = {}
     for hit in hits:
         node = hit.at if hit.at is not None and view.parent(hit.at) is not None else hit.node
-        first.setdefault(id(node), Hit(node, hit.message))
+        site = None if view.parent(node) is not None else trace.sites.get(id(node))
+        message = hit.message if site is None else f"{hit.message} (in {PurePath(site.path).name}, line {site.line})"
+        place = node if site is None else site.call
+        if view.parent(place) is not None:
+            first.setdefault(id(place), Hit(place, message))
     return first
 
 

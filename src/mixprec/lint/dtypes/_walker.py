@@ -127,7 +127,8 @@ class Walker(Statements):
         frame = Frame(function.view, function.node, function.frame)
         self._bind_parameters(function, frame, given, open_arguments)
         before = state.effects
-        value = self._walked(function, frame)
+        with self._leading(given, function):
+            value = self._walked(function, frame)
         self.memo[key] = value, state.effects - before
         return value
 
@@ -147,6 +148,19 @@ class Walker(Statements):
         if frame.yields:
             return Items(None, joined(frame.yields))
         return joined(frame.results) if frame.results else NONE
+
+    @contextmanager
+    def _leading(self, given: Given, function: Function) -> Iterator[None]:
+        """Inside a call, remembering where it left the linted file and forgetting it where it comes back."""
+        state, before = self.state, self.state.site
+        if function.view is state.view:
+            state.site = None
+        elif given.frame.view is state.view:
+            state.site = given.node
+        try:
+            yield
+        finally:
+            state.site = before
 
     @contextmanager
     def _decorated(self, function: Function) -> Iterator[None]:

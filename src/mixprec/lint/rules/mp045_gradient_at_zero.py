@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
@@ -43,13 +44,18 @@ distance.backward()
 
     def check(self, view: FileView) -> Iterator[Finding]:
         """One finding per square root, in a file that runs backward."""
-        if "backward" not in view.source:
+        if not differentiates(view):
             return
         low = {id(hit.node) for hit in held(view, _low_roots)}
         for hit in held(view, _roots):
             severity = Severity.WARNING if id(hit.node) in low else Severity.INFO
             advice = "Add an eps inside the root, or use torch.linalg.vector_norm, whose gradient at 0 is 0."
             yield self.finding(view, hit.node, hit.message, fix=self.fix(advice), severity=severity)
+
+
+def differentiates(view: FileView) -> bool:
+    """Whether the file runs a backward pass."""
+    return any(node.attr in ("backward", "manual_backward") for node in view.nodes(ast.Attribute))
 
 
 def _low_roots(trace: Trace) -> Iterator[Hit]:

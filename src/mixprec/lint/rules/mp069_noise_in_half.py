@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
 from mixprec.lint.dtypes import Hit, Trace, held, spoken
+from mixprec.lint.rules.mp045_gradient_at_zero import differentiates
 from mixprec.records import Finding, Severity
 
 
@@ -39,7 +40,7 @@ def step(model, latents):
 
     def check(self, view: FileView) -> Iterator[Finding]:
         """One finding per call, in a file that trains."""
-        if "backward" not in view.source:
+        if not differentiates(view):
             return
         for hit in held(view, _draws):
             yield self.finding(view, hit.node, hit.message, fix=self.fix("Draw in float32 and convert the result."))

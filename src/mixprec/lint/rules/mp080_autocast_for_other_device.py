@@ -24,6 +24,7 @@ import torch
 
 device = torch.device("cpu")
 model = torch.nn.Linear(8, 8).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 with torch.autocast("cuda", dtype=torch.bfloat16):
     y = model(torch.ones(1, 8, device=device))
 """
@@ -32,6 +33,7 @@ import torch
 
 device = torch.device("cpu")
 model = torch.nn.Linear(8, 8).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 with torch.autocast("cpu", dtype=torch.bfloat16):
     y = model(torch.ones(1, 8, device=device))
 """
@@ -41,18 +43,29 @@ with torch.autocast("cpu", dtype=torch.bfloat16):
 
     def check(self, view: FileView) -> Iterator[Finding]:
         """One finding per region, in a script that names the CPU as its device and CUDA nowhere else."""
-        regions = [call for call in view.calls(*AUTOCASTS) if _is_for_cuda(view, call)]
-        if regions and _runs_on_cpu(view, regions):
+        regions = [call for call in view.calls(*AUTOCASTS) if _is_for_cuda(view, call) and not _is_off(view, call)]
+        if regions and _trains(view) and _runs_on_cpu(view, regions):
             fix = self.fix('Name the device that the model is on: autocast("cpu", ...), or device.type.')
             for call in regions:
                 message = "This region is for CUDA, and everything in this script is on the CPU."
                 yield self.finding(view, call, message, fix=fix)
 
 
+def _trains(view: FileView) -> bool:
+    """Whether the file is a training script: of a library's file, callers decide about the device."""
+    return any((view.dotted(call.func) or "").startswith("torch.optim.") for call in view.nodes(ast.Call))
+
+
 def _is_for_cuda(view: FileView, call: ast.Call) -> bool:
+    if view.constant(view.argument(call, None, "enabled")) is False:
+        return False
     if ".cuda.amp" in (view.dotted(call.func) or ""):
         return True
     return bool(view.constant(view.argument(call, 0, "device_type")) == "cuda")
+
+
+def _is_off(view: FileView, call: ast.Call) -> bool:
+    return view.constant(view.argument(call, None, "enabled")) is False
 
 
 def _runs_on_cpu(view: FileView, regions: list[ast.Call]) -> bool:
@@ -64,14 +77,13 @@ def _runs_on_cpu(view: FileView, regions: list[ast.Call]) -> bool:
 
 
 def _moves_to_cpu(view: FileView) -> bool:
-    """Whether something is moved to, or made on, a device that is the CPU in every run."""
+    """Whether things are moved to, or made on, the CPU in every run, and never a device that comes from elsewhere."""
+    asked: list[ast.expr] = []
     for call in view.nodes(ast.Call):
-        asked = [keyword.value for keyword in call.keywords if keyword.arg == "device"]
+        asked += [keyword.value for keyword in call.keywords if keyword.arg == "device"]
         if isinstance(call.func, ast.Attribute) and call.func.attr == "to":
-            asked += call.args[:1]
-        if any(view.constant(node) == "cpu" or _is_cpu(view, node) for node in asked):
-            return True
-    return False
+            asked += [node for node in call.args[:1] if view.dtype(node) is None]
+    return bool(asked) and all(view.constant(node) == "cpu" or _is_cpu(view, node) for node in asked)
 
 
 def _is_cpu(view: FileView, node: ast.expr) -> bool:

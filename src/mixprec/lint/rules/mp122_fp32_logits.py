@@ -59,6 +59,8 @@ def _copies(trace: Trace, view: FileView) -> Iterator[Hit]:
 
 def _is_logits(event: Event, view: FileView) -> bool:
     node = event.node
+    if view.parent(node) is None:  # it stands in another file
+        return False
     return (
         isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and "logits" in view.text(node.func.value)
     )
