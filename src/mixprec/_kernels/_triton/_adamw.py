@@ -1,7 +1,7 @@
 """One launch takes 16-bit gradients to new masters, moments and 16-bit weights: 28 bytes per parameter, once each.
 
 The arithmetic is that of PyTorch's fused AdamW on CPU: the same operations in the same order, two of them fused
-multiply-adds, divisions and the root correctly rounded. The compiler may therefore fuse nothing else.
+multiply-adds, divisions and the root correctly rounded. The compiler fuses nothing else (see `launch`).
 Source: https://github.com/pytorch/pytorch/blob/v2.13.0/aten/src/ATen/native/cpu/FusedAdamKernel.cpp
 """
 
@@ -244,7 +244,6 @@ def update_(
             aligned=each.aligned,
             block=block,
             num_warps=WARPS,
-            enable_fp_fusion=False,
         )
     for h in held:
         torch.autograd.graph.increment_version([*h.weights, *h.masters, *h.exp_avgs, *h.exp_avg_sqs, *h.steps])

@@ -82,9 +82,12 @@ def chunk_table(sizes: Sequence[int], chunk: int) -> Tensor:
 
 
 def launch(kernel: Any, programs: int, device: torch.device, *args: Any, **constants: Any) -> None:
-    """Starts `programs` programs of a Triton kernel on `device`. Cost: one launch."""
+    """Starts `programs` programs of a Triton kernel on `device`, compiled to the operations it is written in.
+
+    **Cost**: one launch.
+    """
     with _on(device):
-        kernel[(programs,)](*args, **constants)
+        kernel[(programs,)](*args, **constants, enable_fp_fusion=False)
 
 
 def _on(device: torch.device) -> AbstractContextManager[object]:
