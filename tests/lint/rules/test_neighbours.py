@@ -107,6 +107,44 @@ import torch  # amp; kept for backward compatibility
 torch.where(b > 0, a / b, a)
 """,
     ),
+    "a device that comes with the input may be any": Pair(
+        "MP080",
+        """
+import torch
+model = torch.nn.Linear(8, 8).to("cpu")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    y = model(torch.ones(1, 8, device="cpu"))
+""",
+        """
+import torch
+
+class Embedding(torch.nn.Module):
+    def forward(self, t):
+        table = torch.arange(8, device="cpu")
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return self.mlp(table.to(t.device) * t)
+
+optimizer = torch.optim.SGD(Embedding().parameters(), lr=0.1)
+""",
+    ),
+    "a region that is switched off does nothing anywhere": Pair(
+        "MP080",
+        """
+import torch
+model = torch.nn.Linear(8, 8).to("cpu")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    y = model(torch.ones(1, 8, device="cpu"))
+""",
+        """
+import torch
+model = torch.nn.Linear(8, 8).to("cpu")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with torch.autocast("cuda", enabled=False):
+    y = model(torch.ones(1, 8, device="cpu"))
+""",
+    ),
 }
 
 

@@ -43,7 +43,7 @@ with torch.autocast("cpu", dtype=torch.bfloat16):
 
     def check(self, view: FileView) -> Iterator[Finding]:
         """One finding per region, in a script that names the CPU as its device and CUDA nowhere else."""
-        regions = [call for call in view.calls(*AUTOCASTS) if _is_for_cuda(view, call) and not _is_off(view, call)]
+        regions = [call for call in view.calls(*AUTOCASTS) if _is_for_cuda(view, call)]
         if regions and _trains(view) and _runs_on_cpu(view, regions):
             fix = self.fix('Name the device that the model is on: autocast("cpu", ...), or device.type.')
             for call in regions:
@@ -62,10 +62,6 @@ def _is_for_cuda(view: FileView, call: ast.Call) -> bool:
     if ".cuda.amp" in (view.dotted(call.func) or ""):
         return True
     return bool(view.constant(view.argument(call, 0, "device_type")) == "cuda")
-
-
-def _is_off(view: FileView, call: ast.Call) -> bool:
-    return view.constant(view.argument(call, None, "enabled")) is False
 
 
 def _runs_on_cpu(view: FileView, regions: list[ast.Call]) -> bool:
