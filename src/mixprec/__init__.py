@@ -13,6 +13,7 @@ from mixprec._version import __version__
 if TYPE_CHECKING:
     from mixprec import presets
     from mixprec._autocast import autocast
+    from mixprec._kernels import Kernels
     from mixprec._lowbit import KahanSum, StochasticRounding
     from mixprec._policy import Policy
     from mixprec._precision import Precision
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _HOME = {
     "GradScaler": "mixprec._scaler",
     "KahanSum": "mixprec._lowbit",
+    "Kernels": "mixprec._kernels",
     "Policy": "mixprec._policy",
     "Precision": "mixprec._precision",
     "SkipAwareScheduler": "mixprec._schedule",
@@ -35,6 +37,7 @@ _HOME = {
 __all__ = [
     "GradScaler",
     "KahanSum",
+    "Kernels",
     "Policy",
     "Precision",
     "SkipAwareScheduler",
