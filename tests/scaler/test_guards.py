@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.optim import optimizer as torch_optimizer
 
 from mixprec import GradScaler
 from mixprec._scaler import DEFAULT_GUARDS, Guard
@@ -484,18 +485,30 @@ def test_a_set_that_is_no_guard_is_refused_and_its_name_accepted() -> None:
     assert GradScaler("cpu", guards={"clip_before_unscale"})._guards == {Guard.CLIP_BEFORE_UNSCALE}
 
 
+_HOOKS_OVER_TIME = """
+import gc
+from torch.optim import optimizer
+from mixprec import GradScaler
+
+def count():
+    gc.collect()
+    return len(optimizer._global_optimizer_pre_hooks)
+
+counts = [count()]
+first, second, third = GradScaler("cpu"), GradScaler("cpu"), GradScaler("cpu", guards=())
+counts.append(count())
+del first, third
+counts.append(count())
+del second
+counts.append(count())
+print(*counts)
+"""
+
+
 def test_the_global_step_hook_lives_no_longer_than_the_scalers_that_need_it() -> None:
-    """The process has our hook only while a scaler with the guard is alive."""
-    gc.collect()
-    before = len(torch_optimizer._global_optimizer_pre_hooks)
-    first, second, third = GradScaler("cpu"), GradScaler("cpu"), GradScaler("cpu", guards=())
-    assert len(torch_optimizer._global_optimizer_pre_hooks) == before + 1
-    del first, third
-    gc.collect()
-    assert len(torch_optimizer._global_optimizer_pre_hooks) == before + 1
-    del second
-    gc.collect()
-    assert len(torch_optimizer._global_optimizer_pre_hooks) == before
+    """The process has our hook only while a scaler with the guard is alive; a process of its own has no other scaler."""
+    done = subprocess.run([sys.executable, "-c", _HOOKS_OVER_TIME], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "1", "1", "0"]
 
 
 def test_the_hook_on_a_parameter_goes_with_the_scaler() -> None:
