@@ -506,7 +506,7 @@ print(*counts)
 
 
 def test_the_global_step_hook_lives_no_longer_than_the_scalers_that_need_it() -> None:
-    """The process has our hook only while a scaler with the guard is alive; a process of its own has no other scaler."""
+    """The process has our hook only while a scaler with the guard is alive. A process of its own has no other."""
     done = subprocess.run([sys.executable, "-c", _HOOKS_OVER_TIME], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["0", "1", "1", "0"]
 
