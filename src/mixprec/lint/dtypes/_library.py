@@ -129,6 +129,9 @@ class Library(Methods):
     # --- autocast, scalers, optimizers
 
     def _autocast(self, name: str, given: Given) -> Value:
+        """An autocast context; one with a policy of its own may do anything."""
+        if given.keywords.get("policy", NONE) != NONE:
+            return UNKNOWN
         fixed = next((device for device in ("cuda", "cpu", "xpu") if f".{device}.amp" in name), None)
         names = ("enabled", "dtype", "cache_enabled") if fixed else ("device_type", "dtype", "enabled", "cache_enabled")
         said = given.named(*names)

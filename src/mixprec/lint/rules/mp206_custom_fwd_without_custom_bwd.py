@@ -9,6 +9,7 @@ from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
 from mixprec.records import Edit, Finding, Severity
 
+DECORATORS = ("torch.amp.custom_bwd", "torch.amp.custom_fwd")
 FUNCTIONS = ("torch.autograd.Function", "torch.autograd.function.Function")
 
 
@@ -18,7 +19,7 @@ class CustomFwdWithoutCustomBwd(Rule):
     code = "MP206"
     name = "custom-fwd-without-custom-bwd"
     severity = Severity.ERROR
-    title = "forward is decorated with custom_fwd, backward is not decorated with custom_bwd."
+    title = "forward has custom_fwd and backward has no custom_bwd, or one of them lacks its device_type."
     why = "backward then runs in whatever autocast state its caller has, not in that of forward."
     bad = """\
 import torch
@@ -57,7 +58,8 @@ class Scale(torch.autograd.Function):
     words = ("custom_fwd",)
 
     def check(self, view: FileView) -> Iterator[Finding]:
-        """One finding per class, at backward."""
+        """One finding per class, at backward, and one per decorator that lacks its device."""
+        yield from self._without_device(view)
         for node in view.nodes(ast.ClassDef):
             if not any(view.dotted(base) in FUNCTIONS for base in node.bases):
                 continue
@@ -70,6 +72,18 @@ class Scale(torch.autograd.Function):
                 message = f"{node.name}.forward has custom_fwd, but its backward has no custom_bwd."
                 fix = self.fix("Decorate backward with custom_bwd.", _decorated(view, first, backward))
                 yield self.finding(view, backward, message, fix=fix)
+
+    def _without_device(self, view: FileView) -> Iterator[Finding]:
+        """torch.amp's decorators need a device_type, which those of torch.cuda.amp did not have."""
+        for function in view.nodes(ast.FunctionDef):
+            for node in function.decorator_list:
+                call = node if isinstance(node, ast.Call) else None
+                name = view.dotted(node if call is None else call.func)
+                if name in DECORATORS and (call is None or not any(k.arg == "device_type" for k in call.keywords)):
+                    advice = f'Write @{(name or "").rpartition(".")[2]}(device_type="cuda").'
+                    yield self.finding(
+                        view, node, "device_type is missing, and the decorator raises.", fix=self.fix(advice)
+                    )
 
 
 def _decorator(function: ast.FunctionDef, name: str) -> ast.expr | None:
