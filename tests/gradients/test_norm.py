@@ -28,7 +28,7 @@ from mixprec._gradients import (
     square_sum,
     wide_square_sum,
 )
-from mixprec._gradients._plan import FEW, SMALL
+from mixprec._gradients._plan import BLOCK, FEW, SMALL
 
 CPU = torch.device("cpu")
 INF = float("inf")
@@ -90,6 +90,22 @@ def test_eight_million_elements_are_added_up_to_nine_digits() -> None:
     ours = math.sqrt(square_sum(Gradients([values]), CPU).item())
     assert abs(ours / expected - 1) < 1e-8
     assert abs(torch.linalg.vector_norm(values).item() / expected - 1) > 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_a_network_that_fills_its_block_is_added_up_to_six_digits(dtype: torch.dtype) -> None:
+    """As many elements as BLAS adds up in one row, some of which the last step left there."""
+    shapes = [(100, 100), (BLOCK - 20000 - 1,), (1, 10000), ()]
+    params = [nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in shapes]
+    plan = make_plan(params)
+    assert plan is not None
+    assert plan.block is not None
+    assert make_plan([*params, nn.Parameter(torch.zeros(1, dtype=dtype))]).block is None  # type: ignore[union-attr] # they have a plan
+    for seed in range(3):
+        for param in params:
+            param.grad = torch.randn(param.shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+        expected = exact([param.grad for param in params if param.grad is not None])
+        assert HostReader().read(collect(params, plan=plan), None, CPU).square_sum == pytest.approx(expected, rel=1e-6)
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

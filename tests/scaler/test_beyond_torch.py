@@ -214,6 +214,25 @@ def test_finite_gradients_whose_norm_overflows_are_not_skipped(fused: bool, max_
         assert scaler.report(optimizer).grad_norm == pytest.approx(5e19)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_whoever_writes_to_a_verdict_changes_that_step_only(fused: bool) -> None:
+    """Code written for torch writes to `found_inf_per_device` between step and update, such as an all-reduce."""
+    weight, optimizer = weight_and(torch.optim.AdamW, lr=0.1, fused=fused)
+    scaler, seen = GradScaler("cpu"), []
+    for written in (None, 1.0, None, None, 1.0):
+        optimizer.zero_grad()
+        scaler.scale(weight.sum()).backward()
+        scaler.step(optimizer)
+        (flag,) = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values()
+        assert flag.item() == 0.0
+        if written is not None:
+            flag.fill_(written)
+        scaler.update()
+        assert scaler.report(optimizer).applied
+        seen.append(scaler.get_scale())
+    assert seen == [2.0**16, 2.0**15, 2.0**15, 2.0**15, 2.0**14]
+
+
 # Fused optimizers ----------------------------------------------------------------------------------------------------
 
 

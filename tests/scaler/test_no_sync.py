@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mixprec import GradScaler, presets
 from mixprec._gradients import WaitlessReader
+from mixprec._headroom import HeadroomRules
 from mixprec._kernels import _means
 from mixprec._scaler import _held, _reports
 
@@ -30,7 +31,13 @@ FUSED = {
     "sgd": lambda params: torch.optim.SGD(params, lr=0.1, fused=True),
     "momentum": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, fused=True),
 }
-RULES = {"ours": None, "megatron": presets.MEGATRON.rules, "torch": presets.TORCH.rules, "flax": presets.FLAX.rules}
+RULES = {
+    "ours": None,
+    "megatron": presets.MEGATRON.rules,
+    "torch": presets.TORCH.rules,
+    "flax": presets.FLAX.rules,
+    "headroom": HeadroomRules(),
+}
 
 
 @pytest.fixture
@@ -68,6 +75,22 @@ def test_a_fused_step_and_update_read_nothing(kind: str, max_norm: float | None,
         assert report.on_device.scale_after.device.type == "cuda"
     with pytest.raises(DataDependentOutputException):
         _ = report.applied
+
+
+@pytest.mark.parametrize("unscale", [False, True])
+@pytest.mark.usefixtures("cuda")
+def test_the_largest_magnitude_stays_on_the_device(unscale: bool) -> None:
+    """Headroom rules read it there, without a look. (A CPU build of PyTorch cannot fake the kernels of their update.)"""
+    params = parameters()
+    optimizer, scaler = FAKE["adamw"](params), GradScaler("fake", rules=HeadroomRules())
+    scaler.scale(torch.randn((), device="cuda"))
+    give_gradients(params)
+    if unscale:
+        scaler.unscale_(optimizer)
+    scaler.step(optimizer, max_norm=1.0)
+    noted = scaler._course._noted
+    assert len(noted) == 1 + unscale
+    assert all((amax.device.type, amax.dtype, amax.shape) == ("cuda", torch.float32, ()) for amax in noted)
 
 
 @pytest.mark.usefixtures("cuda")

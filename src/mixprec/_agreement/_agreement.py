@@ -20,6 +20,17 @@ class Agreement(ABC):
     def total(self, values: Tensor) -> Tensor:
         """The element-wise sum over the ranks of a small float vector, the same on all of them. May write `values`."""
 
+    def total_and_largest(self, values: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
+        """`total(values)`, and the largest of the 0-dim `largest` of every rank, NaN if one is.
+
+        Sums and maxima do not share a reduction, so every rank gets the numbers of all and does the arithmetic itself.
+        `largest` has the dtype of `values`. Needs `gather`.
+
+        **Cost**: one all-gather of a few numbers per rank in place of the all-reduce of `total`, no host sync.
+        """
+        rows = torch.stack(self.gather(torch.cat((values, largest.reshape(1)))))
+        return rows[:, :-1].sum(0), rows[:, -1].amax()
+
     def agree(self, flag: Tensor) -> Tensor:
         """1 if any rank's 0-dim float `flag` is not 0, else 0. Cost: one collective of a few bytes, no host sync."""
         if self.size == 1:
@@ -34,7 +45,10 @@ class Agreement(ABC):
         return 1.0 / self.size
 
     def gather(self, values: Tensor) -> list[Tensor]:
-        """`values` of every rank, in no particular order. Needed by the check that ranks hold the same scale."""
+        """`values` of every rank, in an order that is the same on all of them.
+
+        Needed by the check that ranks hold the same scale, and under headroom rules.
+        """
         if self.size == 1:
             return [values]
         raise NotImplementedError(f"{type(self).__name__} does not say how to gather; override gather()")

@@ -58,7 +58,7 @@ class Agreements:
         if len(optimizers) != 1:
             return agreement_for([param for each in optimizers for param in _params(each)], self._process_group)
         (optimizer,) = optimizers
-        count = sum(len(group["params"]) for group in optimizer.param_groups)
+        count = sum([len(group["params"]) for group in optimizer.param_groups])
         known = self._known.get(optimizer)
         if known is None or known[0] != count:
             known = self._known[optimizer] = (count, agreement_for(_params(optimizer), self._process_group))

@@ -6,9 +6,10 @@ tensors, `read` reads them once, `multiply_` multiplies them once where an optim
 
 from __future__ import annotations
 
+from mixprec._gradients._amax import amax
 from mixprec._gradients._collect import Gradients, collect, refuse_half
 from mixprec._gradients._multiply import multiply_, reciprocal
-from mixprec._gradients._norm import amax, look_again, square_sum, wide_square_sum
+from mixprec._gradients._norm import look_again, square_sum, wide, wide_square_sum
 from mixprec._gradients._parameters import parameter_name, parameters
 from mixprec._gradients._place import float32, host_number, moved, on_host
 from mixprec._gradients._plan import Plan, Plans, make_plan
@@ -38,5 +39,6 @@ __all__ = [
     "reciprocal",
     "refuse_half",
     "square_sum",
+    "wide",
     "wide_square_sum",
 ]

@@ -15,7 +15,7 @@ from mixprec._gradients._plan import Plan
 from mixprec.errors import HalfGradientsError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Gradients:
     """Tensors on this rank that share memory with the gradients, so writing to them writes to the gradients.
 

@@ -7,15 +7,16 @@ small on CPU (torch 2.13). Rows of 2048 in float32, added up in float64, are bel
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
+from mixprec._gradients._amax import bounds_of
 from mixprec._gradients._collect import Gradients
 from mixprec._gradients._place import host_number, moved
-from mixprec._gradients._plan import FEW, SMALL, Plan
+from mixprec._gradients._plan import SMALL, Plan
 
 ROW = 2048
 """Elements that are added up in float32 before float64 takes over."""
@@ -52,7 +53,7 @@ def host_square_sum(gradients: Gradients) -> float:
     block = gradients.plan.block
     if block is not None:
         torch._foreach_copy_(block.views, gradients.tensors)
-        return host_number(torch.dot(block.row, block.row))
+        return sum([host_number(torch.dot(piece, piece)) for piece in block.pieces])
     rows = _row_norms(gradients.tensors, gradients.plan)
     if sum(norm.numel() for norm in rows) > FEW_NORMS:
         return host_number(_square_sum_of_norms(rows))
@@ -74,21 +75,11 @@ def look_again(gradients: Gradients) -> tuple[bool, float]:
 
     The sum is inf where float64 cannot hold it, which takes a norm above 1e154. Cost: host syncs, 2 reads.
     """
-    if not all(math.isfinite(bound) for t in gradients.tensors if t.numel() for bound in _range(t)):
+    if not all(math.isfinite(bound) for t in gradients.tensors if t.numel() for bound in bounds_of(t)):
         return False, math.inf
     shares = gradients.shares or [1.0] * len(gradients.tensors)
     norms = [torch.linalg.vector_norm(t, dtype=wide(t.device)).item() for t in gradients.tensors]
     return True, sum(share * norm * norm for share, norm in zip(shares, norms, strict=True))
-
-
-def amax(tensors: Iterable[Tensor]) -> float:
-    """The largest magnitude, NaN if there is a NaN, 0 of nothing. Cost: one read, one host sync per tensor."""
-    bounds = [abs(bound) for t in tensors if t.numel() for bound in _range(t)]
-    return math.nan if any(math.isnan(bound) for bound in bounds) else max(bounds, default=0.0)
-
-
-def _range(tensor: Tensor) -> list[float]:
-    return [bound.item() for bound in torch.aminmax(tensor)]
 
 
 def _by_share(gradients: Gradients, device: torch.device, total: _Total) -> Tensor:
@@ -137,33 +128,19 @@ def _square_sum_of_norms(rows: list[Tensor]) -> Tensor:
 def _row_norms(tensors: Sequence[Tensor], plan: Plan | None) -> list[Tensor]:
     """Norms of pieces of `tensors` that are short enough for float32 to add up exactly enough."""
     rows: list[Tensor] = []
-    for tensor in (t for t in tensors if t.numel() >= SMALL) if plan is None else (tensors[i] for i in plan.large):
+    for tensor in _merged(tensors) if plan is None else plan.merged(list(tensors)):
         _add_row_norms(rows, tensor)
-    if plan is None:
-        for kind in _small(tensors):
-            _add_row_norms(rows, kind[0] if len(kind) == 1 else torch._C._nn.flatten_dense_tensors(kind))
-    else:
-        for places in plan.small:
-            _add_row_norms(rows, _joined([tensors[place] for place in places]))
     return rows
 
 
-def _small(tensors: Sequence[Tensor]) -> Iterable[list[Tensor]]:
+def _merged(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """All elements of `tensors`: the large ones as they are, small ones of a dtype put together."""
     kinds: dict[torch.dtype, list[Tensor]] = {}
     for tensor in tensors:
         if tensor.numel() < SMALL:
             kinds.setdefault(tensor.dtype, []).append(tensor)
-    return kinds.values()
-
-
-def _joined(alike: list[Tensor]) -> Tensor:
-    """All elements of tensors that a plan has put together in one tensor."""
-    if len(alike) == 1:
-        return alike[0]
-    if len(alike) > FEW and alike[0].ndim:
-        return torch.cat(alike)
-    flat: Tensor = torch._C._nn.flatten_dense_tensors(alike)
-    return flat
+    small = [k[0] if len(k) == 1 else torch._C._nn.flatten_dense_tensors(k) for k in kinds.values()]
+    return [tensor for tensor in tensors if tensor.numel() >= SMALL] + small
 
 
 def _add_row_norms(rows: list[Tensor], tensor: Tensor) -> None:

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from mixprec._agreement import Agreement
+from mixprec._gradients._amax import amax, host_amax, waitless_amax
 from mixprec._gradients._collect import Gradients
-from mixprec._gradients._norm import amax, host_square_sum, look_again, wide, wide_square_sum
+from mixprec._gradients._norm import host_square_sum, look_again, wide, wide_square_sum
 from mixprec._gradients._place import float32, host_number, moved
 from mixprec._gradients._plan import HOST_READS
 
@@ -28,18 +29,20 @@ CLIP_EPSILON = 1e-6
 _LARGEST = torch.finfo(torch.float32).max
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Reading:
     """What one read found: `found_inf` (0 or 1) and the square sum of the gradients as they are, scaled or not.
 
-    Python numbers from `HostReader`, 0-dim tensors from `WaitlessReader`.
+    `amax` is the largest magnitude of scaled gradients, None where nobody asked for it. Python numbers from
+    `HostReader`, 0-dim tensors from `WaitlessReader`.
     """
 
     found_inf: Any
     square_sum: Any
+    amax: Any = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Clipping:
     """The global 2-norm of the unscaled gradients and what to multiply them by; 1 where nothing is to be clipped."""
 
@@ -55,6 +58,10 @@ class Reader(ABC):
         """Reads the gradients of this rank, which carry `scale` (None: they are unscaled)."""
 
     @abstractmethod
+    def amax(self, gradients: Gradients, device: torch.device) -> Any:
+        """The largest magnitude of the gradients of this rank, 0 of none. Cost: one more read."""
+
+    @abstractmethod
     def number(self, flag: Tensor) -> Any:
         """A flag that lies in a tensor, as this reader holds numbers."""
 
@@ -68,7 +75,10 @@ class Reader(ABC):
 
     @abstractmethod
     def agreed(self, readings: Iterable[Reading], agreement: Agreement, device: torch.device) -> Reading:
-        """All `readings` of all ranks as one. Cost: one small collective where several ranks take part."""
+        """All `readings` of all ranks as one. Cost: one small collective where several ranks take part.
+
+        They have an `amax` all or none, on all ranks.
+        """
 
     @abstractmethod
     def clipping(self, reading: Reading, scale: Tensor | None, max_norm: float | None) -> Clipping:
@@ -100,6 +110,9 @@ class HostReader(Reader):
             finite = _stays_finite(gradients, scale)
         return Reading(0.0 if finite else 1.0, total)
 
+    def amax(self, gradients: Gradients, device: torch.device) -> float:
+        return host_amax(gradients)
+
     def number(self, flag: Tensor) -> float:
         return min(host_number(flag), 1.0)
 
@@ -113,13 +126,18 @@ class HostReader(Reader):
         return Reading(reading.found_inf, reading.square_sum / value / value if value else math.inf)
 
     def agreed(self, readings: Iterable[Reading], agreement: Agreement, device: torch.device) -> Reading:
-        pairs = [(reading.found_inf, reading.square_sum) for reading in readings]
-        found, total = max(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
+        all_read = list(readings)
+        found, total = max(reading.found_inf for reading in all_read), sum(reading.square_sum for reading in all_read)
+        largest = None if all_read[0].amax is None else max(reading.amax for reading in all_read)
         if agreement.size == 1:
-            return Reading(found, total)
+            return Reading(found, total, largest)
         vector = torch.tensor((found, total), dtype=wide(device), device=device)
-        found, total = agreement.total(vector).tolist()
-        return Reading(min(found, 1.0), total)
+        if largest is None:
+            found, total = agreement.total(vector).tolist()
+        else:
+            vector, most = agreement.total_and_largest(vector, vector.new_tensor(largest))
+            (found, total), largest = vector.tolist(), host_number(most)
+        return Reading(min(found, 1.0), total, largest)
 
     def clipping(self, reading: Reading, scale: Tensor | None, max_norm: float | None) -> Clipping:
         divisor = 1.0 if scale is None else host_number(scale)
@@ -173,6 +191,9 @@ class WaitlessReader(Reader):
             found = torch.logical_not(_extremes_finite(gradients, scale if below_one else None, device))
         return Reading(found.to(total.dtype), total)
 
+    def amax(self, gradients: Gradients, device: torch.device) -> Tensor:
+        return waitless_amax(gradients, device)
+
     def number(self, flag: Tensor) -> Tensor:
         return flag.to(wide(flag.device)).clamp(max=1.0)
 
@@ -185,10 +206,18 @@ class WaitlessReader(Reader):
         return Reading(reading.found_inf, reading.square_sum / scale / scale)
 
     def agreed(self, readings: Iterable[Reading], agreement: Agreement, device: torch.device) -> Reading:
-        found, total = _added([(reading.found_inf, reading.square_sum) for reading in readings], device)
+        all_read = list(readings)
+        found, total = _added([(reading.found_inf, reading.square_sum) for reading in all_read], device)
+        largest = [moved(reading.amax, device) for reading in all_read if reading.amax is not None]
+        most = torch.stack(largest).amax() if largest else None
         if agreement.size > 1:
-            found, total = agreement.total(torch.stack((found, total))).unbind()
-        return Reading(found.clamp(max=1.0), total)
+            vector = torch.stack((found, total))
+            if most is None:
+                vector = agreement.total(vector)
+            else:
+                vector, most = agreement.total_and_largest(vector, most.to(vector.dtype))
+            found, total = vector.unbind()
+        return Reading(found.clamp(max=1.0), total, most)
 
     def clipping(self, reading: Reading, scale: Tensor | None, max_norm: float | None) -> Clipping:
         norm = reading.square_sum.sqrt()

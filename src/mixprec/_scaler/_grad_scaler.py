@@ -11,29 +11,24 @@ import torch
 from torch import Tensor
 from torch.amp.grad_scaler import OptState, _refresh_per_optimizer_state
 
-from mixprec._agreement import Agreements, Grouping, OnDisagreement, settle
-from mixprec._gradients import Clipping, Plans, collect, on_host, reciprocal, refuse_half
-from mixprec._kernels import Kernels, chosen, means_of
+from mixprec._agreement import Grouping, OnDisagreement, settle
+from mixprec._gradients import collect, reciprocal, refuse_half
+from mixprec._headroom import HeadroomRules
+from mixprec._kernels import Kernels, chosen
 from mixprec._loss_scale import Rules, State, initial
-from mixprec._scaler._contract import Contract, SafeSkips, contract_of
-from mixprec._scaler._guards import DEFAULT_GUARDS, Guard, Watch, guards_from, taken_by_scaler
-from mixprec._scaler._held import HeldScale
+from mixprec._scaler._contract import Contract, contract_of
+from mixprec._scaler._course import course_of
+from mixprec._scaler._guards import DEFAULT_GUARDS, Guard, guards_from
 from mixprec._scaler._outputs import scaled, times
-from mixprec._scaler._phase import Outcome, Turn, deliver, largest, multiply, resolve, step_unscaled
-from mixprec._scaler._refusals import (
-    SCALER_CONTRACT,
-    check_max_norm,
-    cuda_is_missing,
-    refuse_closure,
-    refuse_scaler_contract,
-)
-from mixprec._scaler._reports import Reports
+from mixprec._scaler._phase import Turn, agreed, amax_of, largest
+from mixprec._scaler._refusals import check_max_norm, cuda_is_missing, refuse_closure
 from mixprec._scaler._settings import MAX_SCALE, MIN_SCALE, Settings
+from mixprec._scaler._takes_steps import TakesSteps
 from mixprec.errors import InvalidValueError
-from mixprec.records import StepReason, StepReport
+from mixprec.records import StepReport
 
 
-class GradScaler(HeldScale):
+class GradScaler(TakesSteps):
     """Drop-in for `torch.amp.GradScaler`: same calls, same errors, plus bounds, clipping in `step`, and reports.
 
         scaler = GradScaler("cpu")
@@ -47,7 +42,8 @@ class GradScaler(HeldScale):
         init_scale, growth_factor, backoff_factor, growth_interval, enabled: as torch's, and checked.
         min_scale, max_scale: the scale stays within them. A default bound gives way to an `init_scale` outside it.
         floor_patience: raise after so many consecutive overflows with the scale at `min_scale`; None never does.
-        rules: any other `Rules`, such as `presets.MEGATRON.rules`; then the arguments above keep their defaults.
+        rules: any other `Rules`, such as `presets.MEGATRON.rules`, or `HeadroomRules()`, under which the scale follows
+            the largest gradient; then the arguments above keep their defaults.
         guards: the kinds of misuse to watch for, by default all that cost nothing; an empty set watches for none.
         process_group: ranks that have to agree whether a step is applied: a process group, a list of them, or an
             `Agreement`. None: the ranks of DTensor parameters' meshes, else this process alone, which is right for DDP.
@@ -57,9 +53,8 @@ class GradScaler(HeldScale):
         LossScaleFloorError from `update`.
 
     **Cost** of step and update: with a fused optimizer one read of the gradients, none written, no host sync on
-    accelerators. With others one read and one write, and the skip is decided on
-    the host.
-
+    accelerators. With others one read and one write, and the skip is decided on the host. `HeadroomRules` read the
+    gradients once more, for their largest magnitude: 4 bytes per float32 parameter, at memory speed.
     """
 
     def __init__(
@@ -74,7 +69,7 @@ class GradScaler(HeldScale):
         min_scale: float = MIN_SCALE,
         max_scale: float = MAX_SCALE,
         floor_patience: int | None = 100,
-        rules: Rules | None = None,
+        rules: Rules | HeadroomRules | None = None,
         guards: Iterable[Guard | str] = DEFAULT_GUARDS,
         process_group: Grouping = None,
         kernels: Kernels | str = Kernels.FOREACH,
@@ -92,19 +87,8 @@ class GradScaler(HeldScale):
                 init_scale, growth_factor, backoff_factor, growth_interval, min_scale, max_scale, floor_patience
             )
             self._allowance = self._floor_overflows = None
-            self._adopt(settings.rules(rules))
-            self._hold(initial(self._rules))
-
-    def _know_nothing(self) -> None:
-        """Starts without any optimizer known."""
-        self._reports = Reports()
-        self._safe_skips = SafeSkips()
-        self._agreements = Agreements(self._process_group)
-        self._plans = Plans()
-        self._means = means_of(self._kernels if self._enabled else Kernels.FOREACH, self._device)
-        self._one = torch.ones(())
-        self._flag: Tensor | None = None
-        self._watch = Watch(self._guards if self._enabled else frozenset())
+            self._adopt(course_of(settings.rules(rules)))
+            self._hold(initial(self._course.rules))
 
     # scale ---------------------------------------------------------------------------------------------------------
 
@@ -155,14 +139,14 @@ class GradScaler(HeldScale):
         if state["stage"] is OptState.STEPPED:
             raise RuntimeError("unscale_() is being called after step().")
         self._watch.before_division(optimizer)
+        amax = amax_of(optimizer, self._plans, self._means, scale.device) if self._course.needs_amax else None
         found_inf = torch.zeros((), dtype=torch.float32, device=scale.device)
         flags = self._unscale_grads_(optimizer, reciprocal(scale), found_inf, self._keeps_half)
-        state["found_inf_per_device"] = self._agreed(optimizer, flags, scale.device)
+        flags, amax = agreed(self._agreements.of((optimizer,)), flags, amax, scale.device)
+        state["found_inf_per_device"] = flags
+        self._course.note(amax)
         state["stage"] = OptState.UNSCALED
         self._watch.divided(optimizer)
-
-    _keeps_half = False
-    """Whether float16 gradients of a plain optimizer are unscaled in float16 rather than refused."""
 
     def _unscale_grads_(
         self, optimizer: torch.optim.Optimizer, inv_scale: Tensor, found_inf: Tensor, allow_fp16: bool
@@ -181,13 +165,6 @@ class GradScaler(HeldScale):
         scale, _ = self._check_scale_growth_tracker("_check_inf_per_device")
         self._judge([Turn(optimizer, Contract.FUSED, scale)], None)
         return self._found_inf_per_device(optimizer)
-
-    def _agreed(
-        self, optimizer: torch.optim.Optimizer, flags: dict[torch.device, Tensor], device: torch.device
-    ) -> dict[torch.device, Tensor]:
-        """The flags of this rank's devices after all ranks have had their say; alone, as they are."""
-        agreement = self._agreements.of((optimizer,))
-        return flags if agreement.size == 1 else {device: agreement.agree(largest(flags.values(), device))}
 
     # step ----------------------------------------------------------------------------------------------------------
 
@@ -231,118 +208,6 @@ class GradScaler(HeldScale):
             self._take_unscaled([Turn(o, contract_of(o), None) for o in optimizers], max_norm, (), {})
         return tuple(self.report(optimizer) for optimizer in optimizers)
 
-    def _turn(self, optimizer: torch.optim.Optimizer) -> Turn:
-        state = self._per_optimizer_states[id(optimizer)]
-        if state["stage"] is OptState.STEPPED:
-            raise RuntimeError("step() has already been called since the last update().")
-        flags = list(state["found_inf_per_device"].values())
-        scaled = state["stage"] is OptState.READY
-        recheck = not scaled and Guard.BROKEN_AFTER_UNSCALE in self._guards
-        return Turn(optimizer, contract_of(optimizer), self._scale if scaled else None, flags, recheck)
-
-    def _take(
-        self, turns: list[Turn], max_norm: float | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> list[float | None]:
-        """Takes or skips the step of all `turns`; what their `optimizer.step` returned."""
-        simple = len(turns) == 1 and max_norm is None and not turns[0].recheck
-        if simple and turns[0].contract is not Contract.FUSED:
-            return [self._take_plain(turns[0].optimizer, turns[0].contract, args, kwargs)]
-        divided: list[torch.optim.Optimizer] = []
-        for turn in turns:
-            refuse_scaler_contract(turn, max_norm)
-            if turn.scale is not None:
-                self._watch.before_division(turn.optimizer, divided)
-                divided.append(turn.optimizer)
-        outcome = self._judge(turns, max_norm)
-        taking = [turn for turn in turns if turn.counts or len(turns) == 1]
-        multiply(taking, outcome)
-        for turn in taking:
-            if turn.scale is None:
-                self._per_optimizer_states[id(turn.optimizer)]["stage"] = OptState.UNSCALED
-        with taken_by_scaler(turn.optimizer for turn in taking):
-            results = iter(deliver(taking, outcome, self._safe_skips, args, kwargs))
-        for turn in turns:
-            if turn.optimizer in divided:
-                self._watch.divided(turn.optimizer)
-            else:
-                self._watch.stepped(turn.optimizer)
-            reason = None if turn in taking else StepReason.NO_GRADIENTS
-            self._finish(turn.optimizer, outcome.reading.found_inf, outcome.clipping, reason)
-        return [next(results) if turn in taking else None for turn in turns]
-
-    def _judge(self, turns: list[Turn], max_norm: float | None) -> Outcome:
-        """Reads the gradients of `turns` and notes what was found in their states, for `update`.
-
-        Raises: AssertionError if there is nothing to judge by and nobody else to hear from.
-        """
-        scale, _ = self._check_scale_growth_tracker("step")
-        agreement = self._agreements.of([turn.optimizer for turn in turns])
-        for turn in turns:
-            turn.collect(agreement, self._plans, keep_half=self._keeps_half)
-        heard = agreement.size > 1 or any(turn.counts for turn in turns)
-        if not heard and not (len(turns) == 1 and turns[0].contract is Contract.FUSED):
-            raise AssertionError("No inf checks were recorded for this optimizer.")
-        below_one = self._current_rules().min_scale < 1.0
-        outcome = resolve(
-            turns, agreement, scale.device, max_norm, below_one=below_one, means=self._means, before=self._flag
-        )
-        self._flag = outcome.flag if on_host(outcome.flag) else None
-        for turn in turns:
-            noted = {scale.device: outcome.flag} if heard else {}
-            self._per_optimizer_states[id(turn.optimizer)]["found_inf_per_device"] = noted
-        return outcome
-
-    def _take_plain(
-        self, optimizer: torch.optim.Optimizer, contract: Contract, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """As torch does it: unscale in place, look on the host, step. Or leave it all to torch's older contract."""
-        state = self._per_optimizer_states[id(optimizer)]
-        if contract is Contract.SCALER:
-            warnings.warn(SCALER_CONTRACT, FutureWarning, stacklevel=4)
-            with taken_by_scaler((optimizer,)):
-                result = optimizer.step(*args, **{**kwargs, "grad_scaler": self})
-        else:
-            if state["stage"] is OptState.READY:
-                self.unscale_(optimizer)
-            if len(state["found_inf_per_device"]) == 0:
-                raise AssertionError("No inf checks were recorded for this optimizer.")
-            with taken_by_scaler((optimizer,)):
-                result = self._maybe_opt_step(optimizer, state, *args, **kwargs)
-        self._watch.stepped(optimizer)
-        scale, _ = self._check_scale_growth_tracker("step")
-        self._finish(optimizer, largest(state["found_inf_per_device"].values(), scale.device))
-        return result
-
-    def _finish(
-        self,
-        optimizer: torch.optim.Optimizer,
-        found_inf: Tensor | float,
-        clipping: Clipping | None = None,
-        reason: StepReason | None = None,
-    ) -> None:
-        scale, _ = self._check_scale_growth_tracker("step")
-        self._per_optimizer_states[id(optimizer)]["stage"] = OptState.STEPPED
-        self._reports.add(optimizer, found_inf, scale, clipping, reason)
-
-    def _take_unscaled(
-        self, turns: list[Turn], max_norm: float | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> list[float | None]:
-        """What a disabled scaler does: step whatever the gradients are, but clip if it is asked to."""
-        outcome = None
-        if max_norm is None:
-            results = [turn.optimizer.step(*args, **kwargs) for turn in turns]
-        else:
-            refuse_closure(args, kwargs)
-            for turn in turns:
-                refuse_scaler_contract(turn, max_norm)
-            agreement = self._agreements.of([turn.optimizer for turn in turns])
-            results, outcome = step_unscaled(turns, agreement, self._plans, max_norm, self._means, args, kwargs)
-        found, clipping = (0.0, None) if outcome is None else (outcome.reading.found_inf, outcome.clipping)
-        for turn in turns:
-            self._reports.add(turn.optimizer, found, self._one, clipping, StepReason.APPLIED)
-        self._reports.close(self._one)
-        return results
-
     def report(self, optimizer: torch.optim.Optimizer) -> StepReport:
         """The outcome of the last step of `optimizer`; right for fused optimizers too. No sync until a number is read.
 
@@ -378,6 +243,7 @@ class GradScaler(HeldScale):
         """The next iteration begins, also where the last one ended in an error."""
         self._reports.close(scale)
         self._watch.updated()
+        self._course.close()
         self._per_optimizer_states = defaultdict(_refresh_per_optimizer_state)
 
     def check_ranks(
@@ -398,22 +264,11 @@ class GradScaler(HeldScale):
             return True
         scale, _ = self._check_scale_growth_tracker("check_ranks")
         held = self._state()
-        numbers = (held.scale, held.clean_steps, held.allowance, held.floor_overflows)
+        numbers = (held.scale, held.clean_steps, held.allowance, held.floor_overflows, *self._course.numbers())
         vector = torch.tensor(numbers, dtype=torch.float64, device=scale.device)
         agreement = self._agreements.of((optimizer,))
         settled = settle(agreement, vector, on_disagreement)
         if settled is not None:
-            self._hold(State(settled[0], *(int(count) for count in settled[1:])))
+            self._hold(State(settled[0], *(int(count) for count in settled[1:4])))
+            self._course.take(*settled[4:])
         return settled is None
-
-    # pickling ------------------------------------------------------------------------------------------------------
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        for name in ("_reports", "_safe_skips", "_agreements", "_plans", "_means", "_one", "_flag", "_watch"):
-            state.pop(name, None)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._know_nothing()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mixprec._gradients import host_number, on_host
-from mixprec._loss_scale import Rules, State, advance
-from mixprec._scale_tensors import ScaleTensors, advance_, bound_
+from mixprec._loss_scale import Rules, State
+from mixprec._scale_tensors import ScaleTensors, bound_
+from mixprec._scaler._course import Course
 from mixprec._scaler._floor import FloorLook
 from mixprec._scaler._settings import checked_scale, read_state_dict, state_dict
 
@@ -18,19 +18,20 @@ from mixprec._scaler._settings import checked_scale, read_state_dict, state_dict
 class HeldScale(torch.amp.GradScaler):
     """The part of a scaler that holds the scale: torch's attributes, of which `Rules` and `State` are the other view.
 
-    Set on enabled scalers only, as torch does: `_rules`, `_allowance` and `_floor_overflows` (0-dim int32 tensors, None
-    until the first `scale`), and their values before that, `_init_allowance` and `_init_floor_overflows`.
+    Set on enabled scalers only, as torch does: `_course`, `_allowance` and `_floor_overflows` (0-dim int32 tensors,
+    None until the first `scale`), and their values before that, `_init_allowance` and `_init_floor_overflows`.
     """
 
-    _rules: Rules
+    _course: Course
     _allowance: Tensor | None
     _floor_overflows: Tensor | None
     _init_allowance: int
     _init_floor_overflows: int
     _floor: FloorLook
 
-    def _adopt(self, rules: Rules) -> None:
-        self._rules = rules
+    def _adopt(self, course: Course) -> None:
+        rules = course.rules
+        self._course = course
         self._growth_factor = rules.growth_factor
         self._backoff_factor = rules.backoff_factor
         self._growth_interval = rules.growth_interval
@@ -38,12 +39,11 @@ class HeldScale(torch.amp.GradScaler):
     def _current_rules(self) -> Rules:
         """The rules, with what was set through torch's private attributes."""
         now = (self._growth_factor, self._backoff_factor, self._growth_interval)
-        rules = self._rules
+        rules = self._course.rules
         if now != (rules.growth_factor, rules.backoff_factor, rules.growth_interval):
             factor, backoff, interval = now
-            rules = replace(rules, growth_factor=factor, backoff_factor=backoff, growth_interval=interval)
-            self._rules = rules
-        return rules
+            self._course.change(growth_factor=factor, backoff_factor=backoff, growth_interval=interval)
+        return self._course.rules
 
     def _hold(self, state: State) -> None:
         """Makes `state` the current one: in the tensors if they exist, else for when they come to be."""
@@ -51,7 +51,7 @@ class HeldScale(torch.amp.GradScaler):
         self._init_growth_tracker = state.clean_steps
         self._init_allowance = state.allowance
         self._init_floor_overflows = state.floor_overflows
-        self._floor = FloorLook(self._rules, state.floor_overflows)
+        self._floor = FloorLook(self._course.rules, state.floor_overflows)
         if self._scale is not None:
             _write(self._tensors(), None, state)
 
@@ -73,7 +73,7 @@ class HeldScale(torch.amp.GradScaler):
         """The tensors as they are now, also where code written for torch has put its own in `_scale`."""
         scale, tracker = self._check_scale_growth_tracker("update")
         if self._allowance is None or self._floor_overflows is None:
-            fresh = ScaleTensors.start(self._rules, scale.device, self._initial_counts())
+            fresh = ScaleTensors.start(self._course.rules, scale.device, self._initial_counts())
             self._allowance, self._floor_overflows = fresh.allowance, fresh.floor_overflows
         return ScaleTensors(scale, tracker, self._allowance, self._floor_overflows)
 
@@ -87,25 +87,25 @@ class HeldScale(torch.amp.GradScaler):
         rules = self._current_rules()
         tensors = self._tensors()
         if on_host(tensors.scale) and on_host(found_inf):
-            self._advance_on_host(rules, tensors, host_number(found_inf) != 0.0)
+            self._advance_on_host(tensors, host_number(found_inf) != 0.0)
             return
-        advance_(rules, tensors, found_inf)
+        self._course.advance_(tensors, found_inf)
         error = self._floor.updated(rules, tensors)
         if error is not None:
             raise error
 
-    def _advance_on_host(self, rules: Rules, tensors: ScaleTensors, found_inf: bool) -> None:
+    def _advance_on_host(self, tensors: ScaleTensors, found_inf: bool) -> None:
         """The specification itself, where its numbers are in reach; only what changes is written."""
         before = _read(tensors)
-        after, _ = advance(rules, before, found_inf)
-        _write(tensors, before, after)
+        _write(tensors, before, self._course.advance(before, found_inf))
 
     def _set_scale(self, new_scale: float | Tensor) -> None:
         """What `update(new_scale)` does. A tensor is brought within the bounds, since looking at it would be a sync."""
         scale, _ = self._check_scale_growth_tracker("update")
-        rules = self._current_rules()
+        rules, before = self._current_rules(), scale.clone()
         if not isinstance(new_scale, Tensor):
             scale.fill_(checked_scale("new_scale", new_scale, rules))
+            self._course.rescale_(before, scale)
             return
         reason = (
             "new_scale should be a float or a 1-element torch.cuda.FloatTensor or "
@@ -116,6 +116,7 @@ class HeldScale(torch.amp.GradScaler):
         scale.copy_(new_scale.reshape(()))
         scale.nan_to_num_(nan=rules.min_scale)
         bound_(rules, self._tensors())
+        self._course.rescale_(before, scale)
 
     # Settings ------------------------------------------------------------------------------------------------------
 
@@ -136,7 +137,9 @@ class HeldScale(torch.amp.GradScaler):
 
     def _set(self, **change: Any) -> None:
         if self._enabled:
-            self._adopt(replace(self._current_rules(), **change))
+            self._current_rules()
+            self._course.change(**change)
+            self._adopt(self._course)
         else:
             for name, value in change.items():
                 setattr(self, f"_{name}", value)
@@ -146,12 +149,15 @@ class HeldScale(torch.amp.GradScaler):
     def state_dict(self) -> dict[str, Any]:
         """The state as torch's scaler saves it, loadable by either.
 
-        A sixth key, `"mixprec"`, is there only while overflows are tolerated or counted at the floor; torch ignores it.
+        A sixth key, `"mixprec"`, is there only under headroom rules, and while overflows are tolerated or counted at
+        the floor; torch ignores it.
         """
-        return state_dict(self._current_rules(), self._state()) if self._enabled else {}
+        return state_dict(self._current_rules(), self._state(), *self._course.numbers()) if self._enabled else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads what either scaler saved; all or nothing. A scale outside the bounds is brought within them.
+
+        Headroom rules keep their own settings where classic rules saved theirs, and begin a new growth interval.
 
         Raises: RuntimeError for an empty dict, KeyError for a missing key, InvalidValueError for a value that cannot be
         a scaler's.
@@ -159,8 +165,9 @@ class HeldScale(torch.amp.GradScaler):
         if not self._enabled:
             return
         saved = read_state_dict(self._current_rules(), state_dict)
-        self._adopt(saved.rules)
-        self._hold(saved.state)
+        state = self._course.load(saved)
+        self._adopt(self._course)
+        self._hold(state)
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
@@ -168,22 +175,28 @@ class HeldScale(torch.amp.GradScaler):
             held = self._state()
             state["_init_allowance"], state["_init_floor_overflows"] = held.allowance, held.floor_overflows
             state["_allowance"] = state["_floor_overflows"] = None
-            state["_floor"] = FloorLook(self._rules, held.floor_overflows)
+            state["_floor"] = FloorLook(self._course.rules, held.floor_overflows)
         return state
-
-
-_FIELDS = ("scale", "clean_steps", "allowance", "floor_overflows")
 
 
 def _read(tensors: ScaleTensors) -> State:
     """The state of tensors in the host's memory."""
-    numbers: list[Any] = [getattr(tensors, name).tolist() for name in _FIELDS]
+    numbers: tuple[Any, ...] = (
+        tensors.scale.tolist(),
+        tensors.clean_steps.tolist(),
+        tensors.allowance.tolist(),
+        tensors.floor_overflows.tolist(),
+    )
     return State(*numbers)
 
 
 def _write(tensors: ScaleTensors, before: State | None, after: State) -> None:
     """Writes what differs between two states; all of `after` if `before` is not known."""
-    for name in _FIELDS:
-        value = getattr(after, name)
-        if before is None or value != getattr(before, name):
-            getattr(tensors, name).fill_(value)
+    if before is None or after.clean_steps != before.clean_steps:
+        tensors.clean_steps.fill_(after.clean_steps)
+    if before is None or after.scale != before.scale:
+        tensors.scale.fill_(after.scale)
+    if before is None or after.allowance != before.allowance:
+        tensors.allowance.fill_(after.allowance)
+    if before is None or after.floor_overflows != before.floor_overflows:
+        tensors.floor_overflows.fill_(after.floor_overflows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from mixprec._gradients import (
     host_number,
     moved,
     refuse_half,
+    wide,
 )
 from mixprec._kernels import Means
 from mixprec._scaler._contract import Contract, SafeSkips, takes_no_flag
@@ -27,7 +28,7 @@ from mixprec._scaler._contract import Contract, SafeSkips, takes_no_flag
 _NOTHING = Gradients([])
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Turn:
     """One optimizer's part in a step.
 
@@ -58,7 +59,7 @@ class Turn:
         return bool(self.gradients.tensors or self.flags)
 
 
-@dataclass
+@dataclass(slots=True)
 class Outcome:
     """What the gradients of a step amount to, agreed by all ranks; `flag` is found_inf as a tensor for the device.
 
@@ -93,6 +94,7 @@ def resolve(
     below_one: bool,
     means: Means,
     before: Tensor | None = None,
+    needs_amax: bool = False,
 ) -> Outcome:
     """Reads the gradients of all `turns` once, as one: one flag, one global norm, one clip coefficient.
 
@@ -100,15 +102,19 @@ def resolve(
     flag of the last step: it is used again if it says what is found now.
 
     **Cost**: one read of the gradients; one collective of 16 bytes where ranks have to agree; no host sync on
-    accelerators.
+    accelerators. `needs_amax`, for the largest magnitude of those that are still scaled, takes a second read, and 24
+    bytes of every rank.
     """
     devices = {device}.union(*[turn.gradients.devices() for turn in turns])
     reader = means.reader(devices, below_one=below_one, max_norm=max_norm)
-    if max_norm is None and all(turn.scale is None and not turn.recheck for turn in turns):
+    unread = [turn for turn in turns if turn.scale is not None or turn.recheck]
+    if max_norm is None and not unread:
         flag = largest([flag for turn in turns for flag in turn.flags], device)
         return Outcome(reader, Reading(reader.number(flag), 0.0), None, flag, means)
     joint = len(turns) > 1
     readings = [_read(reader, turn, device, joint) for turn in turns]
+    if needs_amax:
+        readings = [_with_amax(reader, reading, turn, device) for reading, turn in zip(readings, turns, strict=True)]
     reading = reader.agreed(readings, agreement, device) if joint or agreement.size > 1 else readings[0]
     clipping = reader.clipping(reading, None if joint else turns[0].scale, max_norm)
     return Outcome(reader, reading, clipping, _flag(reader, reading.found_inf, device, before), means)
@@ -127,6 +133,33 @@ def _read(reader: Reader, turn: Turn, device: torch.device, joint: bool) -> Read
         known = Reading(reader.number(largest(turn.flags, device)), reading.square_sum)
         return reader.either(known, reading) if turn.recheck else known
     return reader.unscaled(reading, turn.scale) if joint else reading
+
+
+def _with_amax(reader: Reader, reading: Reading, turn: Turn, device: torch.device) -> Reading:
+    """The magnitude of gradients that were unscaled before was noted then."""
+    scaled = turn.gradients if turn.scale is not None else _NOTHING
+    return replace(reading, amax=reader.amax(scaled, device))
+
+
+def amax_of(optimizer: torch.optim.Optimizer, plans: Plans, means: Means, device: torch.device) -> Any:
+    """The largest magnitude of the gradients of `optimizer` on this rank, as its reader holds it. Cost: one read."""
+    params, plan = plans.of(optimizer)
+    gradients = collect(params, plan=plan)
+    return means.reader({device, *gradients.devices()}, below_one=False, max_norm=None).amax(gradients, device)
+
+
+def agreed(
+    agreement: Agreement, flags: dict[torch.device, Tensor], amax: Any, device: torch.device
+) -> tuple[dict[torch.device, Tensor], Any]:
+    """Flags and largest magnitude (None: not asked for) after all ranks have had their say; alone, as they are."""
+    if agreement.size == 1:
+        return flags, amax
+    flag = largest(flags.values(), device)
+    if amax is None:
+        return {device: agreement.agree(flag)}, None
+    found = flag.reshape(1).to(wide(device))
+    total, most = agreement.total_and_largest(found, torch.as_tensor(amax, dtype=found.dtype, device=device))
+    return {device: (total[0] != 0).to(flag.dtype)}, most
 
 
 def largest(flags: Iterable[Tensor], device: torch.device) -> Tensor:

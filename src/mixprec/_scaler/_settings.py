@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mixprec._headroom import HeadroomRules
 from mixprec._loss_scale import Rules, State, bounded, on_device
 from mixprec.errors import InvalidValueError
 
@@ -31,14 +32,14 @@ class Settings:
     max_scale: float
     floor_patience: int | None
 
-    def rules(self, given: Rules | None) -> Rules:
+    def rules(self, given: Rules | HeadroomRules | None) -> Rules | HeadroomRules:
         """The rules they stand for, or the `given` ones, beside which none of them may be set.
 
         Raises: AssertionError as torch's scaler does, InvalidValueError for what it lets through.
         """
         if given is not None:
             self._refuse_both()
-            return on_device(given)
+            return given if isinstance(given, HeadroomRules) else on_device(given)
         if self.growth_factor <= 1.0:
             raise AssertionError("The growth factor must be > 1.0.")
         if self.backoff_factor >= 1.0:
@@ -88,13 +89,14 @@ def checked_scale(name: str, value: Any, rules: Rules) -> float:
 
 @dataclass(frozen=True)
 class Saved:
-    """A state dict, read and checked: the rules and the state that it sets."""
+    """A state dict, read and checked: the rules and the state that it sets; the `peak` that headroom rules saved."""
 
     rules: Rules
     state: State
+    peak: float | None
 
 
-def state_dict(rules: Rules, state: State) -> dict[str, Any]:
+def state_dict(rules: Rules, state: State, peak: float | None = None) -> dict[str, Any]:
     """`state` as torch's scaler saves it: the same five keys, and one more only where there is more to say."""
     saved: dict[str, Any] = {
         "scale": state.scale,
@@ -103,8 +105,9 @@ def state_dict(rules: Rules, state: State) -> dict[str, Any]:
         "growth_interval": rules.growth_interval,
         "_growth_tracker": state.clean_steps,
     }
-    if state.allowance != rules.hysteresis - 1 or state.floor_overflows:
-        saved[EXTRA] = {"version": 1, "allowance": state.allowance, "floor_overflows": state.floor_overflows}
+    more = {} if peak is None else {"peak": peak}
+    if more or state.allowance != rules.hysteresis - 1 or state.floor_overflows:
+        saved[EXTRA] = {"version": 1, "allowance": state.allowance, "floor_overflows": state.floor_overflows} | more
     return saved
 
 
@@ -135,7 +138,15 @@ def read_state_dict(rules: Rules, saved: Mapping[str, Any]) -> Saved:
         allowance=_count("allowance", extra.get("allowance", rules.hysteresis - 1)),
         floor_overflows=_count("floor_overflows", extra.get("floor_overflows", 0)),
     )
-    return Saved(changed, bounded(changed, state))
+    return Saved(changed, bounded(changed, state), _peak(_plain(extra.get("peak"))))
+
+
+def _peak(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < math.inf:
+        raise InvalidValueError("peak", value, "a finite number, 0 or more")
+    return float(value)
 
 
 def _count(name: str, value: Any) -> int:

@@ -42,7 +42,7 @@ class taken_by_scaler:  # noqa: N801 # reads as what it says: `with taken_by_sca
     """A step of one of `optimizers` inside is a scaler's."""
 
     def __init__(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        self._ids = {id(optimizer) for optimizer in optimizers} - _ours
+        self._ids = [id(optimizer) for optimizer in optimizers if id(optimizer) not in _ours]
 
     def __enter__(self) -> None:
         _ours.update(self._ids)

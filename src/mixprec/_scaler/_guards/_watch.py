@@ -81,8 +81,10 @@ class Watch:
             return
         ledger = self._ledger(optimizer)
         ledger.catch_up()
-        self._refuse_unscaled(optimizer, ledger)
-        self._refuse_second_division(optimizer, alongside)
+        if ledger.foreign is not None:
+            self._refuse_unscaled(optimizer, ledger)
+        if self._divided or alongside:
+            self._refuse_second_division(optimizer, alongside)
         if ledger.mixed:
             self._warn(Guard.MISSING_ZERO_GRAD, "MP146", optimizer, ledger, _MIXED)
         if ledger.stale or (ledger.carries not in (None, self._generation) and not ledger.in_place):
@@ -147,7 +149,7 @@ class Watch:
     def _refuse_second_division(
         self, optimizer: torch.optim.Optimizer, alongside: Sequence[torch.optim.Optimizer]
     ) -> None:
-        if Guard.SHARED_PARAMETER not in self.guards or not (self._divided or alongside):
+        if Guard.SHARED_PARAMETER not in self.guards:
             return
         ledgers = {other: self._ledger(other) for other in self._divided}
         divided = [o for o, ledger in ledgers.items() if ledger.unscaled_at == self._backwards and ledger.untouched()]
