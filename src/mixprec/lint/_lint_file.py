@@ -16,7 +16,7 @@ from mixprec.lint._catalogue import speaks
 from mixprec.lint._config import LintConfig, Wanted
 from mixprec.lint._decode import UnreadableError, decode
 from mixprec.lint._document import Document, NotebookDocument, ScriptDocument
-from mixprec.lint._engine import UNREADABLE, lint_source
+from mixprec.lint._engine import CRASHED, UNREADABLE, lint_source
 from mixprec.lint._files import CONFIGURATION, NOTEBOOK
 from mixprec.lint._lines import Lines
 from mixprec.lint._notebook import NotebookError, read_notebook
@@ -25,7 +25,7 @@ from mixprec.lint._suppress import sift
 from mixprec.lint.configs import lint_configuration
 from mixprec.records import Finding, Location, Severity
 
-__all__ = ["FileResult", "Fixing", "lint_bytes", "lint_file", "lint_text", "relative"]
+__all__ = ["FileResult", "Fixing", "lint_bytes", "lint_file", "lint_text", "lost", "relative"]
 
 LARGEST = 4 * 1024 * 1024
 """Bytes; a larger file holds data and is not read (notebooks may hold pictures and are always read)."""
@@ -77,6 +77,13 @@ def lint_file(file: Path, config: LintConfig, fixing: Fixing | None = None) -> F
     if fixing is not None and fixing.write and document is not None and result.after != result.before:
         _replace_file(file, document.encode())
     return result
+
+
+def lost(file: Path) -> FileResult:
+    """The result for a file at which the process that linted it died, however that came about."""
+    message = "This file was not linted: the process that read it died."
+    finding = Finding(CRASHED, "rule-crashed", Severity.WARNING, message, Location(str(file), 1, 1))
+    return FileResult(str(file), (finding,), unreadable=True)
 
 
 def lint_bytes(

@@ -6,10 +6,12 @@ Each file becomes a `FileResult`, in the order of the files; everything else is 
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import functools
 import multiprocessing
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from mixprec.lint._baseline import Baseline, Entry
 from mixprec.lint._catalogue import speaks
 from mixprec.lint._config import LintConfig
 from mixprec.lint._files import CONFIGURATION
-from mixprec.lint._lint_file import FileResult, Fixing, lint_file, relative
+from mixprec.lint._lint_file import FileResult, Fixing, lint_file, lost, relative
 from mixprec.records import Finding
 
 __all__ = ["Report", "entries", "run"]
@@ -83,18 +85,46 @@ def entries(results: Iterable[FileResult], config: LintConfig) -> list[tuple[Ent
     ]
 
 
-def _each(files: Sequence[Path], lint: functools.partial[FileResult], jobs: int | None) -> Iterable[FileResult]:
+Lint = Callable[[Path], FileResult]
+
+
+def _each(files: Sequence[Path], lint: Lint, jobs: int | None) -> Iterable[FileResult]:
     """`lint` of every file, in order."""
     speaking = {file for file in files if _speaks(file)}
     workers = min(jobs or os.cpu_count() or 1, len(speaking) // (WORTH_PROCESSES // 2))
     if workers < 2:
         return [lint(file) if file in speaking else FileResult(str(file)) for file in files]
-    todo = [file for file in files if file in speaking]
-    context = multiprocessing.get_context("spawn")  # forking a process with threads is not safe
-    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
-        share = min(MOST_IN_A_ROW, -(-len(todo) // (4 * workers)))
-        done = dict(zip(todo, pool.map(lint, todo, chunksize=share), strict=True))
+    done = _shared_out([file for file in files if file in speaking], lint, workers)
     return [done.get(file) or FileResult(str(file)) for file in files]
+
+
+def _shared_out(files: Sequence[Path], lint: Lint, workers: int) -> dict[Path, FileResult]:
+    """`lint` of every file by `workers` processes; what a process that dies leaves undone is done one by one."""
+    done: dict[Path, FileResult] = {}
+    share = min(MOST_IN_A_ROW, -(-len(files) // (4 * workers)))
+    with contextlib.suppress(BrokenProcessPool), _pool(workers) as pool:
+        for file, result in zip(files, pool.map(lint, files, chunksize=share), strict=True):
+            done[file] = result
+    while left := [file for file in files if file not in done]:
+        done |= _one_by_one(left, lint)
+    return done
+
+
+def _one_by_one(files: Sequence[Path], lint: Lint) -> dict[Path, FileResult]:
+    """`lint` of the files up to the first at which the process dies, that one included."""
+    done: dict[Path, FileResult] = {}
+    with _pool(1) as pool:
+        for file in files:
+            try:
+                done[file] = pool.submit(lint, file).result()
+            except BrokenProcessPool:
+                return done | {file: lost(file)}
+    return done
+
+
+def _pool(workers: int) -> concurrent.futures.ProcessPoolExecutor:
+    context = multiprocessing.get_context("spawn")  # forking a process with threads is not safe
+    return concurrent.futures.ProcessPoolExecutor(workers, mp_context=context)
 
 
 def _speaks(file: Path) -> bool:
