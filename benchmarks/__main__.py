@@ -27,12 +27,14 @@ QUESTIONS: Mapping[str, Callable[[Bench, float], Answer]] = {
     "lint_speed": lint_speed.run,
 }
 QUICK_SHARE = 0.08
+CUDA_SHARE = 0.8
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = arguments(argv)
     console = Console(width=None if Console().is_terminal else 160)
-    bench = Bench(options.device, options.quick, QUICK_SHARE if options.quick else 1.0)
+    share = QUICK_SHARE if options.quick else 1.0 if options.device == "cpu" else CUDA_SHARE
+    bench = Bench(options.device, options.quick, share)
     here = machine(bench)
     if here["load"] is not None and here["load"] > 0.5:
         console.print(f"The machine is busy (load {here['load']:.1f}): look at the quartiles before you believe.")

@@ -152,7 +152,7 @@ class Entry:
 def run(bench: Bench, bandwidth: float) -> Answer:
     """Every size, with and without clipping, and float16 weights with masters."""
     answer = Answer()
-    for size, seconds in ((LARGE, 30.0), (MANY, 15.0), (MLP, 5.0)):
+    for size, seconds in ((LARGE, 30.0), (MANY, 15.0), (MLP, 10.0)):
         race, table = _float32(bench, size, MAX_NORM, bandwidth, seconds)
         answer.targets.extend(_targets(size, race))
         answer.tables += [table, _float32(bench, size, None, bandwidth, seconds)[1]]
