@@ -80,7 +80,7 @@ def test_a_fused_step_and_update_read_nothing(kind: str, max_norm: float | None,
 @pytest.mark.parametrize("unscale", [False, True])
 @pytest.mark.usefixtures("cuda")
 def test_the_largest_magnitude_stays_on_the_device(unscale: bool) -> None:
-    """Headroom rules read it there, without a look. (A CPU build of PyTorch cannot fake the kernels of their update.)"""
+    """Headroom rules read it there, without a look. (A CPU build of PyTorch cannot fake the kernels of the update.)"""
     params = parameters()
     optimizer, scaler = FAKE["adamw"](params), GradScaler("fake", rules=HeadroomRules())
     scaler.scale(torch.randn((), device="cuda"))
