@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from mixprec._headroom import HeadroomRules, advance_headroom, initial_headroom
+from mixprec._loss_scale import Event
+
 pytestmark = [pytest.mark.distributed, pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="no gloo")]
 
 
@@ -147,6 +150,23 @@ def test_fsdp1_users_change_one_import(two: Any, use_orig_params: bool) -> None:
         assert steps[0]["norm"] == pytest.approx(rank["norm"], rel=1e-5)
 
 
+@pytest.mark.parametrize("kind", [("fused_adamw", False), ("sgd", False), ("fused_adamw", True), ("two", False)])
+def test_headroom_follows_the_largest_gradient_of_all_ranks(two: Any, kind: tuple[str, bool]) -> None:
+    """Every rank holds what the specification makes of the maximum over ranks, and an infinity on one skips on all."""
+    first, second = (rank[kind] for rank in two("headroom"))
+    rules = HeadroomRules(init_scale=64.0, growth_interval=3)
+    state, events = initial_headroom(rules), set()
+    for one, other in zip(first["seen"], second["seen"], strict=True):
+        found, amax = one[0] or other[0], max(one[1], other[1])
+        state, event = advance_headroom(rules, state, found, amax)
+        events.add(event)
+        assert one[2:5] == other[2:5] == (found, state.scale, state.peak)
+        assert found or one[5] == other[5] > 0.0
+    assert events == {Event.HOLD, Event.GROW, Event.BACK_OFF, Event.LOWER}
+    assert first["same"] is second["same"] is True
+    assert first["repaired"] == second["repaired"] == (0.0,)
+
+
 def test_a_submesh_agrees_with_the_mesh_it_was_cut_from(four: Any) -> None:
     """Tensor-parallel parameters on one dimension: an infinity on one of four ranks skips all four."""
     results = four("submesh")
@@ -161,7 +181,9 @@ def test_two_meshes_in_one_optimizer_agree(four: Any) -> None:
 
 
 def test_fsdp2_trains_as_one_process_does(four: Any) -> None:
-    """Random overflows on a replicate × shard mesh: outcome, scale, norm and parameters are one process's."""
+    """200 steps with random overflows on a replicate × shard mesh: outcome, scale, norm and parameters are one
+    process's, and bit-equal across ranks.
+    """
     results = four("hsdp")
     for rank in results:
         for ours, control in rank["seen"]:
@@ -172,7 +194,7 @@ def test_fsdp2_trains_as_one_process_does(four: Any) -> None:
             torch.testing.assert_close(param, control, rtol=1e-4, atol=1e-5)
         assert rank["seen"] == results[0]["seen"]
         assert all(torch.equal(p, q) for p, q in zip(rank["params"], results[0]["params"], strict=True))
-    assert 0 < sum(ours.found_inf for ours, _ in results[0]["seen"]) < 60
+    assert 0 < sum(ours.found_inf for ours, _ in results[0]["seen"]) < 200
 
 
 def test_pipeline_stages_agree_and_one_may_have_no_gradients(four: Any) -> None:
@@ -187,7 +209,7 @@ def test_pipeline_stages_agree_and_one_may_have_no_gradients(four: Any) -> None:
 def test_a_step_takes_one_collective(ranks: str, request: pytest.FixtureRequest) -> None:
     """Flag and norm travel together, for several optimizers too, on a 2-D mesh too; alone there is none."""
     for rank in request.getfixturevalue(ranks)("collectives"):
-        assert rank == {"plain": [1, 1, 1], "dtensor": [1, 1, 1], "nobody": [0, 0, 0]}
+        assert rank == {"plain": [1, 1, 1], "headroom": [1, 1, 1], "dtensor": [1, 1, 1], "nobody": [0, 0, 0]}
 
 
 def test_a_killed_rank_is_an_error_and_not_a_hang(launch: Any) -> None:

@@ -17,9 +17,11 @@ from torch import nn
 
 from mixprec import GradScaler
 from mixprec._agreement import OnDisagreement, Ranks
+from mixprec._headroom import HeadroomRules
 from mixprec._scaler import ShardedGradScaler
 from mixprec.errors import DisagreementError
 
+HEADROOM = HeadroomRules(init_scale=64.0, growth_interval=3)
 KINDS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": lambda params: torch.optim.SGD(params, lr=0.1),
     "adamw": lambda params: torch.optim.AdamW(params, lr=0.1),
@@ -43,7 +45,8 @@ def give_gradients(params: list[Any], step: int, poison: bool) -> None:
 
 
 def scaler_of(kind: type[GradScaler] = GradScaler, **arguments: Any) -> GradScaler:
-    scaler = kind("cpu", init_scale=64.0, growth_interval=3, guards=(), **arguments)
+    moving = {} if "rules" in arguments else {"init_scale": 64.0, "growth_interval": 3}
+    scaler = kind("cpu", guards=(), **moving, **arguments)
     scaler.scale(torch.zeros(()))
     return scaler
 
@@ -81,12 +84,15 @@ def collectives(rank: int, world: int) -> Any:
     from torch.distributed.tensor import DTensor, Shard
 
     calls = 0
-    original = dist.all_reduce
+    originals = dist.all_reduce, dist.all_gather
 
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        return original(*args, **kwargs)
+    def counting(original: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return original(*args, **kwargs)
+
+        return counted
 
     def steps(make_params: Callable[[], list[Any]], **arguments: Any) -> list[int]:
         nonlocal calls
@@ -102,16 +108,17 @@ def collectives(rank: int, world: int) -> Any:
             seen.append(calls)
         return seen
 
-    dist.all_reduce = counted
+    dist.all_reduce, dist.all_gather = map(counting, originals)
     try:
         plain = steps(lambda: [nn.Parameter(torch.ones(4))], process_group="world")
+        headroom = steps(lambda: [nn.Parameter(torch.ones(4))], process_group="world", rules=HEADROOM)
         mesh = init_device_mesh("cpu", (world // 2, 2) if world > 2 else (world,))
         placements = [Shard(0)] * mesh.ndim
         dtensor = steps(lambda: [nn.Parameter(DTensor.from_local(torch.ones(4), mesh, placements))])
         nobody = steps(lambda: [nn.Parameter(torch.ones(4))])
     finally:
-        dist.all_reduce = original
-    return {"plain": plain, "dtensor": dtensor, "nobody": nobody}
+        dist.all_reduce, dist.all_gather = originals
+    return {"plain": plain, "headroom": headroom, "dtensor": dtensor, "nobody": nobody}
 
 
 # Two ranks -----------------------------------------------------------------------------------------------------------
@@ -300,6 +307,40 @@ def fsdp1(rank: int, world: int) -> Any:
     return results
 
 
+def headroom(rank: int, world: int) -> Any:
+    """Different gradients on every rank under headroom rules: each rank's own magnitudes, and what its scaler held."""
+    generator = torch.Generator().manual_seed(rank)
+    results = {}
+    for kind, unscale in (("fused_adamw", False), ("sgd", False), ("fused_adamw", True), ("two", False)):
+        kinds = ["fused_adamw", "sgd"] if kind == "two" else [kind]
+        params = [nn.Parameter(torch.ones(4)) for _ in kinds]
+        optimizers = [KINDS[k]([param]) for k, param in zip(kinds, params, strict=True)]
+        scaler = GradScaler("cpu", rules=HEADROOM, guards=(), process_group=Ranks(sharded=[dist.group.WORLD]))
+        scaler.scale(torch.zeros(()))
+        seen = []
+        for step in range(40):
+            amax = float(2.0 ** torch.randint(4, 14, (), generator=generator).item())
+            found = torch.randint(0, 12, (), generator=generator).item() == 0
+            for param in params:
+                param.grad = torch.tensor([1.0, -amax, 0.5, math.inf if found else 0.0])
+            if step % 5 == 3 and rank == 1:  # nothing here: the other ranks decide
+                amax, found = 0.0, False
+                for param in params:
+                    param.grad = None
+            for optimizer in optimizers if unscale else ():
+                scaler.unscale_(optimizer)
+            scaler.step_together(optimizers, max_norm=math.inf)
+            scaler.update()
+            report = scaler.report(optimizers[0])
+            held = (scaler.get_scale(), *scaler._course.numbers())
+            seen.append((found, amax, report.found_inf, *held, report.grad_norm))
+        same = scaler.check_ranks(optimizers[0])
+        scaler._course.take(float(rank))
+        scaler.check_ranks(optimizers[0], OnDisagreement.REPAIR)
+        results[kind, unscale] = {"seen": seen, "same": same, "repaired": scaler._course.numbers()}
+    return results
+
+
 # Four ranks ----------------------------------------------------------------------------------------------------------
 
 
@@ -348,7 +389,7 @@ def two_meshes(rank: int, world: int) -> Any:
 
 
 def hsdp(rank: int, world: int) -> Any:
-    """FSDP2 on a 2-D mesh (replicate, shard): norm, clipping and parameters as in one process; 60 steps."""
+    """FSDP2 on a 2-D mesh (replicate, shard): norm, clipping and parameters as in one process; 200 steps."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -358,9 +399,9 @@ def hsdp(rank: int, world: int) -> Any:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     reference = torch.optim.AdamW(control.parameters(), lr=1e-3, fused=True)
     scaler, theirs = scaler_of(), GradScaler("cpu", init_scale=64.0, growth_interval=3, guards=())
-    plan = torch.randint(0, 16, (60,), generator=torch.Generator().manual_seed(5)).tolist()
+    plan = torch.randint(0, 16, (200,), generator=torch.Generator().manual_seed(5)).tolist()
     seen = []
-    for step in range(60):
+    for step in range(200):
         torch.manual_seed(step)
         batch = torch.randn(4, 8)
         for net, opt, scale in ((model, optimizer, scaler), (control, reference, theirs)):
@@ -429,6 +470,7 @@ PROGRAMS: dict[str, list[Callable[[int, int], Any]]] = {
         uneven_inputs,
         replicated_dtensors,
         fsdp1,
+        headroom,
         collectives,
     ],
     "four": [submesh, two_meshes, hsdp, pipeline, planted, collectives],
