@@ -31,6 +31,6 @@ def tiny(monkeypatch):
     monkeypatch.setattr(accumulation, "MICRO_BATCHES", 2)
     monkeypatch.setattr(gpt_step, "LOSS_AT", 2)
     monkeypatch.setattr(lint_speed, "QUICK_FILES", 3)
-    recorded = [replace(stream, weights_amax=stream.weights_amax[:20]) for stream in streams()]
+    recorded = [replace(stream, weights_amax=stream.weights_amax[:100]) for stream in streams()]
     monkeypatch.setattr(headroom, "streams", lambda: recorded)
     return size
