@@ -101,14 +101,6 @@ def test_cuda_is_refused_where_there_is_none(capsys, monkeypatch):
     assert command.arguments(["--device", "cpu"]).device == "cpu"
 
 
-def test_the_page_shows_the_recorded_numbers():
-    """docs/benchmarks.md is what its results make it."""
-    text = page.PAGE.read_text(encoding="utf-8")
-    results = json.loads(page.RESULTS.read_text(encoding="utf-8"))
-
-    assert page.with_results(text, results) == text
-
-
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 def test_every_question_on_cuda(tiny):
