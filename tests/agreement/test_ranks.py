@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from typing import Any
 
 import pytest
@@ -213,9 +212,8 @@ def test_a_step_takes_one_collective(ranks: str, request: pytest.FixtureRequest)
 
 
 def test_a_killed_rank_is_an_error_and_not_a_hang(launch: Any) -> None:
-    """The survivor's step raises as soon as the connection is gone, long before the time limit."""
-    started = time.monotonic()
+    """The survivor's step raises because the connection is gone, and not because its patience is."""
     error, gone = (rank if isinstance(rank, str) else rank["killed"] for rank in launch("killed", 2))
     assert gone == "gone"
-    assert re.search("onnection|peer|rank", error)
-    assert time.monotonic() - started < 60
+    assert re.search(r"onnection|peer|rank", error)
+    assert "imed out" not in error

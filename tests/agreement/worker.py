@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
@@ -481,7 +482,7 @@ PROGRAMS: dict[str, list[Callable[[int, int], Any]]] = {
 def main() -> None:
     program, rank, world, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
     dist.init_process_group(
-        "gloo", f"file://{folder / 'rendezvous'}", rank=rank, world_size=world, timeout=timedelta(seconds=60)
+        "gloo", f"file://{folder / 'rendezvous'}", rank=rank, world_size=world, timeout=timedelta(seconds=180)
     )
     results: dict[str, Any] = {}
     for scenario in PROGRAMS[program]:
@@ -492,7 +493,16 @@ def main() -> None:
             traceback.print_exc()
             break
     torch.save(results, folder / f"{rank}.pt")
-    os._exit(0)  # without waiting for peers that may be gone
+    leave(folder, world)
+
+
+def leave(folder: Path, world: int) -> None:
+    """Exits when all ranks have saved, or a minute later: who leaves early may cut a peer off from its last message."""
+    for _ in range(600):
+        if all((folder / f"{peer}.pt").exists() for peer in range(world)):
+            break
+        time.sleep(0.1)
+    os._exit(0)  # without PyTorch's farewell, which would wait for peers that may be gone
 
 
 if __name__ == "__main__":
