@@ -13,20 +13,24 @@ from mixprec._version import __version__
 if TYPE_CHECKING:
     from mixprec import presets
     from mixprec._autocast import autocast
+    from mixprec._headroom import HeadroomRules
     from mixprec._kernels import Kernels
     from mixprec._lowbit import KahanSum, StochasticRounding
     from mixprec._policy import Policy
     from mixprec._precision import Precision
-    from mixprec._scaler import GradScaler
+    from mixprec._scaler import GradScaler, Guard, ShardedGradScaler
     from mixprec._schedule import SkipAwareScheduler, warmup
     from mixprec.records import StepReport
 
 _HOME = {
     "GradScaler": "mixprec._scaler",
+    "Guard": "mixprec._scaler",
+    "HeadroomRules": "mixprec._headroom",
     "KahanSum": "mixprec._lowbit",
     "Kernels": "mixprec._kernels",
     "Policy": "mixprec._policy",
     "Precision": "mixprec._precision",
+    "ShardedGradScaler": "mixprec._scaler",
     "SkipAwareScheduler": "mixprec._schedule",
     "StepReport": "mixprec.records",
     "StochasticRounding": "mixprec._lowbit",
@@ -36,10 +40,13 @@ _HOME = {
 
 __all__ = [
     "GradScaler",
+    "Guard",
+    "HeadroomRules",
     "KahanSum",
     "Kernels",
     "Policy",
     "Precision",
+    "ShardedGradScaler",
     "SkipAwareScheduler",
     "StepReport",
     "StochasticRounding",
