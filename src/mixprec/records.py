@@ -262,7 +262,10 @@ class StepReport:
 
     @property
     def scale_after(self) -> float | None:
-        """The loss scale after `update`; None before it."""
+        """The loss scale after `update`; None before it.
+
+        Below `scale_before` although the step was applied: headroom rules lowered it ahead of an overflow.
+        """
         return self.values.scale_after
 
     @property

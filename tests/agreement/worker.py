@@ -16,10 +16,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from mixprec import GradScaler
+from mixprec import GradScaler, ShardedGradScaler
 from mixprec._agreement import OnDisagreement, Ranks
 from mixprec._headroom import HeadroomRules
-from mixprec._scaler import ShardedGradScaler
 from mixprec.errors import DisagreementError
 
 HEADROOM = HeadroomRules(init_scale=64.0, growth_interval=3)

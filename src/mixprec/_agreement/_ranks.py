@@ -41,7 +41,8 @@ class Ranks(Agreement):
     whose ranks hold different ones (pipeline stages, experts, tensor parallelism with plain tensors). Parameters that
     FSDP1 or DTensor shards say so themselves, whichever group they are in.
 
-    **Cost** of a step: one all-reduce of 16 bytes if the groups are one or span the whole world, else one per group.
+    **Cost** of a step: one all-reduce of 16 bytes if the groups are one or span the whole world, else one per group;
+    under headroom rules an all-gather of 24 bytes per rank in its place.
     """
 
     def __init__(self, replicated: Sequence[Any] = (), sharded: Sequence[Any] = ()) -> None:

@@ -11,12 +11,16 @@ from mixprec._scaler._grad_scaler import GradScaler
 class ShardedGradScaler(GradScaler):
     """Takes the place of `torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler`.
 
+        from mixprec import ShardedGradScaler
+
     It is `GradScaler` with torch's argument order for this class (`backoff_factor` comes before `growth_factor`), with
     all ranks of `process_group` agreeing on every step (by default the whole world), and with float16 gradients
     unscaled in float16, as FSDP's mixed precision needs. A rank without gradients takes part. Fused optimizers are told
     what all ranks found, which torch's class does not do; one collective serves the flag and the norm.
 
-    The keyword arguments are `GradScaler`'s.
+    Args: torch's, in its order. The keyword arguments beyond them are `GradScaler`'s, which see for what is raised.
+
+    **Cost** of a step: as `GradScaler`'s, and one collective of 16 bytes.
     """
 
     _keeps_half = True
