@@ -202,10 +202,20 @@ def happens(source: str) -> torch.Tensor | None:
     return result if isinstance(result, torch.Tensor) else None
 
 
+def fits(value: Tensor, real: torch.Tensor) -> bool:
+    """Whether the sizes that the walk knows, and whether there are any, are those of the real tensor."""
+    if value.rank0 is not None and value.rank0 != (real.dim() == 0):
+        return False
+    if value.shape is None:
+        return True
+    pairs = zip(value.shape, real.shape, strict=True) if len(value.shape) == real.dim() else [(0, 1)]
+    return all(said_size in (None, size) for said_size, size in pairs)
+
+
 @pytest.mark.parametrize("region", REGIONS, ids=["off", "float16", "bfloat16"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_op_has_the_dtype_and_the_bounds_that_torch_gives_it(dtype, region):
-    """Where a program runs, its dtype is among those that the walk holds possible, and its values within its bounds."""
+def test_every_op_has_the_dtype_bounds_and_shape_that_torch_gives_it(dtype, region):
+    """Where a program runs, its dtype is among those held possible, its values within bounds, its sizes as known."""
     wrong = []
     known = 0
     for expression in CASES:
@@ -219,8 +229,8 @@ def test_every_op_has_the_dtype_and_the_bounds_that_torch_gives_it(dtype, region
         inside = finite.numel() == 0 or (
             finite.min() >= value.bounds.low - 1e-2 and finite.max() <= value.bounds.high + 1e-2
         )
-        if name not in value.dtypes or not inside:
-            wrong.append((expression, name, value.dtypes, value.bounds))
+        if name not in value.dtypes or not inside or not fits(value, real):
+            wrong.append((expression, name, value.dtypes, value.bounds, value.shape, tuple(real.shape)))
     assert wrong == []
     assert known > 0.85 * len(CASES)
 

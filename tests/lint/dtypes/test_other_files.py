@@ -40,6 +40,16 @@ def test_a_fault_in_another_file_is_told_where_the_script_calls_it():
     assert found[0].message.endswith("(in model.py, line 13)")
 
 
+def test_of_several_calls_the_one_that_is_wrong_is_told():
+    """The same function, called first in float32 and then in float16, is told at the second call."""
+    script = SCRIPT.format(dtype="float16").replace(
+        "with torch", "first = model(torch.ones(2, 4, 8), mask)\nwith torch"
+    )
+    found = lint_source(script, "train.py", project=Project(sources={"model.py": MODEL}))
+
+    assert [(f.code, f.location.line) for f in found] == [("MP041", 8)]
+
+
 def test_the_same_model_is_right_in_bfloat16():
     """bfloat16 holds the constant, so the script that runs the model in it has no finding."""
     project = Project(sources={"model.py": MODEL})

@@ -25,6 +25,7 @@ from mixprec.lint.dtypes._values import (
     Known,
     Method,
     Partial,
+    Shape,
     Tensor,
     Value,
     Wrapped,
@@ -239,12 +240,13 @@ class Calls(Library):
             return UNKNOWN
         both = given.with_args(value, weight)
         if op == "embedding":
-            return Tensor(weight.dtypes, rank0=False, why=weight.why)
+            return Tensor(weight.dtypes, rank0=False, shape=_with_features(value, 0), why=weight.why)
         if op in _COMPOSITES:
             return self._composite(module, op, both)
         if op.endswith("_norm"):
             return self._normalised(module, op, both, weight)
-        return self.op(Call(op, given.node, self.state.region, both.args), given.frame, module)
+        made = self.op(Call(op, given.node, self.state.region, both.args), given.frame, module)
+        return replace(made, shape=_with_features(value, 1)) if op == "linear" and isinstance(made, Tensor) else made
 
     def _normalised(self, module: Instance, op: str, given: Given, weight: Tensor) -> Value:
         """A normalisation layer; with 16-bit weights and a float32 input it raises where autocast is off."""
@@ -283,6 +285,14 @@ class Calls(Library):
                 self.walk(backward, given.with_args(context, *outputs))
             self.state.backward = before
         return value
+
+
+def _with_features(value: Value, replaced: int) -> Shape:
+    """The shape of a layer's output: that of its input, with features as a last dimension, or in place of it."""
+    tensor = as_tensor(value)
+    if tensor is None or tensor.shape is None or len(tensor.shape) < replaced:
+        return None
+    return (*tensor.shape[: len(tensor.shape) - replaced], None)
 
 
 def is_module(instance: Instance) -> bool:

@@ -85,7 +85,7 @@ class Displays(Names):
         if isinstance(value, Items):
             return value
         if isinstance(value, Tensor):
-            return Items(None, replace(value, rank0=None))
+            return Items(None, replace(value, rank0=None, shape=None))
         if isinstance(value, Instance) and value.children:
             return Items(value.children)
         if isinstance(value, Table):
@@ -137,7 +137,7 @@ class Displays(Names):
         if isinstance(value, Choice):
             return self._each(value, lambda option: self.item(option, place, node))
         if isinstance(value, Tensor):
-            return replace(value, rank0=False if isinstance(node.slice, ast.Slice) else None)
+            return replace(value, rank0=False if isinstance(node.slice, ast.Slice) else None, shape=None)
         if isinstance(value, Instance) and value.children:
             found = self.item(Items(value.children), place, node)
             return element(Items(value.children)) if found is UNKNOWN else found

@@ -191,6 +191,14 @@ FUNCTIONS: dict[str, _Special] = {
 }
 
 
+def _len(args: Arguments) -> Value:
+    value = args[0] if args else UNKNOWN
+    if isinstance(value, Items) and value.items is not None:
+        return Const(len(value.items))
+    first = value.shape[0] if isinstance(value, Tensor) and value.shape else None
+    return NUMBER if first is None else Const(first)
+
+
 def _range(args: Arguments) -> Value:
     return Items(None, NUMBER)
 
@@ -234,6 +242,7 @@ def _int(args: Arguments) -> Value:
 
 BUILTINS: dict[str, Callable[[Arguments], Value]] = {
     **dict.fromkeys(_NUMERIC, lambda args: NUMBER),
+    "len": _len,
     "dict": lambda args: args[0] if args and isinstance(args[0], Table) else UNKNOWN,
     "enumerate": _enumerate,
     "float": _float,

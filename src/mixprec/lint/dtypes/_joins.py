@@ -54,6 +54,7 @@ def _join_tensors(first: Tensor, second: Tensor) -> Tensor:
         first.rank0 if first.rank0 == second.rank0 else None,
         first.tags & second.tags,
         first.constant if first.constant == second.constant else None,
+        first.shape if first.shape == second.shape else None,
         why=first.why or second.why,
         origin=first.origin if first.origin is second.origin else None,
     )

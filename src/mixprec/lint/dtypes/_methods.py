@@ -12,6 +12,7 @@ from mixprec.lint.dtypes._expressions import Expressions
 from mixprec.lint.dtypes._given import Given
 from mixprec.lint.dtypes._joins import element, join
 from mixprec.lint.dtypes._layers import convert, parameters, trained
+from mixprec.lint.dtypes._names import sizes
 from mixprec.lint.dtypes._region import OFF
 from mixprec.lint.dtypes._values import (
     NONE,
@@ -30,6 +31,7 @@ from mixprec.lint.dtypes._values import (
     Tensor,
     Value,
     Wrapped,
+    number_of,
 )
 from mixprec.lint.dtypes.ops import CASTS, OPS
 from mixprec.lint.dtypes.ops._casts import asked_dtypes
@@ -100,7 +102,7 @@ class Methods(Expressions):
         if name in _READS:
             return UNKNOWN
         if name == "size":
-            return NUMBER if given.args else Items(None, NUMBER)
+            return _size(tensor, given)
         if name in _INITIALISED:
             self.note(name.rstrip("_"), replace(given, args=(tensor, *given.args)), tensor, inplace=True)
             return replace(tensor, bounds=ANY, tags=tensor.tags & {Tag.PARAMETER, Tag.BUFFER})
@@ -183,6 +185,16 @@ class Methods(Expressions):
         if name == "scale" and given.args:
             return given.args[0]
         return NUMBER if name == "get_scale" else UNKNOWN
+
+
+def _size(tensor: Tensor, given: Given) -> Value:
+    """`tensor.size()` or `tensor.size(dim)`."""
+    every, place = sizes(tensor), given.get(0, "dim", NONE)
+    if place == NONE:
+        return every
+    number = number_of(place)
+    known = every.items is not None and number is not None and -len(every.items) <= number < len(every.items)
+    return every.items[int(number)] if known and every.items is not None and number is not None else NUMBER
 
 
 def _items_method(items: Items, name: str) -> Value:

@@ -42,7 +42,7 @@ from mixprec.lint.dtypes._values import (
     Wrapped,
 )
 
-__all__ = ["Names"]
+__all__ = ["Names", "sizes"]
 
 _SHAPES = frozenset({"dim", "itemsize", "nbytes", "ndim"})
 _TRANSPOSED = frozenset({"H", "T", "data", "mH", "mT", "real", "imag"})
@@ -185,11 +185,11 @@ class Names(abc.ABC):
         if name == "device":
             return DEVICE
         if name == "shape":
-            return Items(None, NUMBER)
+            return sizes(tensor)
         if name in _SHAPES:
             return NUMBER
         if name in _TRANSPOSED:
-            return tensor
+            return tensor if name in ("data", "real") else replace(tensor, shape=None)
         if name == "grad":
             return Tensor(tensor.dtypes, tags=frozenset({Tag.GRADIENT}), why=tensor.why)
         return Method(tensor, name)
@@ -234,3 +234,10 @@ def _is_static(function: Function, kind: str = "staticmethod") -> bool:
 
 def _is_property(function: Function) -> bool:
     return bool({"property", "cached_property"} & set(_decorators(function)))
+
+
+def sizes(tensor: Tensor) -> Items:
+    """`tensor.shape`, as far as it is known."""
+    if tensor.shape is None:
+        return Items(None, NUMBER)
+    return Items(tuple(NUMBER if size is None else Const(size) for size in tensor.shape))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mixprec.lint.dtypes._dtypes import Dtypes, union
@@ -113,8 +114,9 @@ class State:
         if view is self.view:
             self.events.append(event)
         elif self.site is not None:
-            self.events.append(event)
-            self.sites.setdefault(id(event.node), Site(self.site, view.path, int(getattr(event.node, "lineno", 0))))
+            node = copy.copy(event.node)  # a node of its own: the same op may be reached from several calls
+            self.events.append(replace(event, node=node))
+            self.sites[id(node)] = Site(self.site, view.path, int(getattr(node, "lineno", 0)))
 
     # --- regions and branches
 

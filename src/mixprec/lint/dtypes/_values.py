@@ -73,11 +73,12 @@ class Tag(str, enum.Enum):
 
 
 NO_TAGS: frozenset[Tag] = frozenset()
+Shape = tuple[int | None, ...] | None
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor. `rank0`: whether it has no dimensions, None where open.
+    """A tensor. `rank0`: whether it has no dimensions, None where open. `shape`: its sizes, None for open ones.
 
     `why` says in words where a 16-bit dtype comes from, `origin` is the call that made the tensor, `constant` the
     number that vanished in it.
@@ -88,6 +89,7 @@ class Tensor:
     rank0: bool | None = None
     tags: frozenset[Tag] = NO_TAGS
     constant: float | None = None
+    shape: Shape = None
     why: str = field(default="", compare=False)
     origin: ast.AST | None = field(default=None, compare=False)
 

@@ -75,4 +75,5 @@ def _is_lifted(event: Event) -> bool:
 
 def _may_run(event: Event, tensor: Tensor, trace: Trace) -> bool:
     """CuFFT takes float16 where the size is a power of two."""
-    return event.op.startswith("fft.") and tensor.half and trace.device == "cuda"
+    fourier = event.op.startswith("fft.") or event.op == "stft"
+    return fourier and tensor.half and trace.device == "cuda"

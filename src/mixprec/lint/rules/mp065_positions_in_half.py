@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
@@ -25,16 +26,16 @@ class PositionsInHalf(Rule):
 import torch
 
 
-def angles(length, frequencies):
-    positions = torch.arange(length).bfloat16()
+def angles(frequencies):
+    positions = torch.arange(4096).bfloat16()
     return torch.outer(positions, frequencies)
 """
     good = """\
 import torch
 
 
-def angles(length, frequencies):
-    positions = torch.arange(length).float()
+def angles(frequencies):
+    positions = torch.arange(4096).float()
     return torch.outer(positions, frequencies)
 """
     fix_safety = FixSafety.NONE
@@ -44,19 +45,23 @@ def angles(length, frequencies):
     )
 
     def check(self, view: FileView) -> Iterator[Finding]:
-        """One finding per place in which positions get 16 bits."""
-        for hit in held(view, _positions):
-            advice = "Count and build the tables in float32 outside autocast's reach, then convert sin and cos."
-            yield self.finding(view, hit.node, hit.message, fix=self.fix(advice))
+        """One finding per place in which positions get 16 bits; worth knowing only, where nothing says how many."""
+        counted = held(view, lambda trace: _positions(trace, _is_beyond))
+        seen = {id(hit.node) for hit in counted}
+        others = [hit for hit in held(view, lambda trace: _positions(trace, _is_open)) if id(hit.node) not in seen]
+        for hits, severity in ((counted, Severity.WARNING), (others, Severity.INFO)):
+            for hit in hits:
+                advice = "Count and build the tables in float32 outside autocast's reach, then convert sin and cos."
+                yield self.finding(view, hit.node, hit.message, fix=self.fix(advice), severity=severity)
 
 
-def _positions(trace: Trace) -> Iterator[Hit]:
+def _positions(trace: Trace, wrong: Callable[[Tensor, Tensor], bool]) -> Iterator[Hit]:
     for event in trace.of(*CASTS, *PRODUCTS, "arange"):
-        result = event.result
-        if not isinstance(result, Tensor) or not result.low:
+        result = event.out
+        if result is None or not result.low:
             continue
         source = result if event.op == "arange" else _counted(event)
-        if source is not None and _is_beyond(source, result):
+        if source is not None and wrong(source, result):
             yield Hit(event.node, f"Whole numbers become {spoken(result)} here and lose their last digits.")
 
 
@@ -69,8 +74,11 @@ def _counted(event: Event) -> Tensor | None:
 
 
 def _is_beyond(positions: Tensor, result: Tensor) -> bool:
-    """Whether they can exceed what every possible format holds; where nothing bounds them, bfloat16 decides."""
-    limits = [FORMATS[name].max_exact_integer for name in result.dtypes or ()]
-    if positions.bounds.high == float("inf"):
-        return "bfloat16" in (result.dtypes or ())
-    return positions.bounds.magnitude > min(limits)
+    """Whether they are known to exceed what a possible format holds."""
+    largest = positions.bounds.magnitude
+    return math.isfinite(largest) and any(largest > FORMATS[name].max_exact_integer for name in result.dtypes or ())
+
+
+def _is_open(positions: Tensor, result: Tensor) -> bool:
+    """Whether nothing says how far they count, and the format ends at 256."""
+    return not math.isfinite(positions.bounds.magnitude) and "bfloat16" in (result.dtypes or ())

@@ -8,17 +8,7 @@ from mixprec.lint.dtypes._bounds import ANY, Bounds
 from mixprec.lint.dtypes._call import Call, as_tensor
 from mixprec.lint.dtypes._dtypes import Dtypes, promote_with_number
 from mixprec.lint.dtypes._region import result
-from mixprec.lint.dtypes._values import (
-    NO_TAGS,
-    NUMBER,
-    UNKNOWN,
-    Const,
-    Symbol,
-    Tag,
-    Tensor,
-    Value,
-    number_of,
-)
+from mixprec.lint.dtypes._values import NO_TAGS, NUMBER, UNKNOWN, Const, Shape, Symbol, Tag, Tensor, Value, number_of
 from mixprec.lint.dtypes.ops._result import Handler, is_least, made, vanishes
 
 __all__ = ["ARITHMETIC"]
@@ -61,6 +51,13 @@ def _rank0(first: Value | None, second: Value | None) -> bool | None:
     return True if known and all(known) and None not in known else None
 
 
+def _shape(first: Value | None, second: Value | None) -> Shape:
+    """That of the only tensor, or of two with the same; of others broadcasting decides."""
+    shapes = [tensor.shape for tensor in (as_tensor(first), as_tensor(second)) if tensor is not None]
+    alone = len(shapes) == 1 and (_is_number(first) or _is_number(second))
+    return shapes[0] if alone or (len(shapes) == 2 and shapes[0] == shapes[1]) else None
+
+
 def _pair(call: Call) -> tuple[Value | None, Value | None]:
     return call.get(0, "input"), call.get(1, "other")
 
@@ -73,7 +70,7 @@ def _combined(call: Call, bounds: Bounds, tags: frozenset[Tag] = NO_TAGS) -> Ten
     if call.inplace:
         tensor = as_tensor(first)
         dtypes = tensor.dtypes if tensor is not None else None
-    value = Tensor(dtypes, bounds, _rank0(first, second), tags)
+    value = Tensor(dtypes, bounds, _rank0(first, second), tags, shape=_shape(first, second))
     return replace(value, tags=tags | {Tag.PROMOTED}, origin=call.node) if _lifts(value, first, second) else value
 
 

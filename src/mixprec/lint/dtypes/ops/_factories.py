@@ -7,7 +7,7 @@ from dataclasses import replace
 from mixprec.lint.dtypes._bounds import ANY, NOT_NEGATIVE, UNIT, Bounds
 from mixprec.lint.dtypes._call import Call, dtypes_of
 from mixprec.lint.dtypes._dtypes import FLOAT32, Dtypes, one
-from mixprec.lint.dtypes._values import NO_TAGS, NUMBER, Const, Items, Tag, Tensor, Value, number_of
+from mixprec.lint.dtypes._values import NO_TAGS, NUMBER, Const, Items, Shape, Tag, Tensor, Value, number_of
 from mixprec.lint.dtypes.ops._result import Handler, is_least
 
 __all__ = ["FACTORIES", "NOISE"]
@@ -47,7 +47,9 @@ def _filled(call: Call) -> Value:
     rank0 = like.rank0 if name.endswith("_like") and like else _rank0_of_shape(call)
     single = rank0 is True or _one_element(call)
     tags = frozenset({Tag.ACCUMULATOR}) if name == "zeros" and single else NO_TAGS
-    return _finish(call, Tensor(dtypes, _CONSTANT[name], rank0, tags, why=like.why if like else ""))
+    sizes = None if name == "eye" else _sizes(_shape(call))
+    shape = like.shape if name.endswith("_like") and like else sizes
+    return _finish(call, Tensor(dtypes, _CONSTANT[name], rank0, tags, shape=shape, why=like.why if like else ""))
 
 
 def _shape(call: Call) -> tuple[Value, ...] | None:
@@ -56,6 +58,13 @@ def _shape(call: Call) -> tuple[Value, ...] | None:
     if len(args) == 1 and isinstance(args[0], Items):
         return args[0].items
     return args if args and all(number_of(arg) is not None or arg is NUMBER for arg in args) else None
+
+
+def _sizes(values: tuple[Value, ...] | None) -> Shape:
+    """Sizes as numbers."""
+    if values is None:
+        return None
+    return tuple(int(size) if (size := number_of(value)) is not None else None for value in values)
 
 
 def _rank0_of_shape(call: Call) -> bool | None:
@@ -103,7 +112,9 @@ def _drawn(call: Call) -> Value:
     if not given:
         dtypes = FLOAT32 if not likes else (like.dtypes if like else None)
     bounds = UNIT if call.name.startswith("rand_") or call.name == "rand" else _NORMAL
-    return _finish(call, Tensor(dtypes, bounds, False, frozenset({Tag.NOISE}), why=like.why if like else ""))
+    shape = _sizes(_shape(call)) if not likes else (like.shape if like else None)
+    drawn = Tensor(dtypes, bounds, False, frozenset({Tag.NOISE}), shape=shape, why=like.why if like else "")
+    return _finish(call, drawn)
 
 
 def _integers(call: Call) -> Value:
@@ -112,7 +123,9 @@ def _integers(call: Call) -> Value:
     high = call.number(1, "high") if len(call.args) > 2 or "high" in call.keywords else call.number(0, "high")
     bounds = NOT_NEGATIVE if high is None else Bounds(0.0, max(high - 1.0, 0.0))
     tags = NO_TAGS if high is None else frozenset({Tag.POSITION})
-    return _finish(call, Tensor(dtypes if given else one("int64"), bounds, False, tags))
+    asked = next((arg for arg in call.args if isinstance(arg, Items)), call.keywords.get("size"))
+    shape = _sizes(asked.items) if isinstance(asked, Items) else None
+    return _finish(call, Tensor(dtypes if given else one("int64"), bounds, False, tags, shape=shape))
 
 
 def _counted(call: Call) -> Value:

@@ -32,6 +32,15 @@ _TRUTHS = """
 _COUNTS = "argmax argmin argsort bincount bucketize count_nonzero multinomial nonzero one_hot searchsorted"
 
 
+_RESHAPING = frozenset(
+    """
+    adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d
+    adaptive_max_pool3d affine_grid avg_pool1d avg_pool2d avg_pool3d fold glu grid_sample interpolate max_pool1d
+    max_pool2d max_pool3d upsample
+    """.split()  # noqa: SIM905  # one name per word reads better than a list of 18 strings
+)
+
+
 def _like(bounds: Callable[[Bounds], Bounds], keeps: frozenset[Tag] = NO_TAGS) -> Handler:
     """A function of each element: `bounds` says what becomes of the bounds, `keeps` which tags stay true."""
 
@@ -40,13 +49,17 @@ def _like(bounds: Callable[[Bounds], Bounds], keeps: frozenset[Tag] = NO_TAGS) -
         if tensor is None:
             return made(call)
         value = made(call, bounds(tensor.bounds), tensor.tags & keeps, tensor.rank0)
-        return replace(value, constant=tensor.constant, origin=tensor.origin) if isinstance(value, Tensor) else value
+        if not isinstance(value, Tensor):
+            return value
+        shape = None if call.name in _RESHAPING else tensor.shape
+        return replace(value, constant=tensor.constant, shape=shape, origin=tensor.origin)
 
     return handle
 
 
 def _norm(call: Call) -> Value:
-    return made(call, tags=frozenset({Tag.NORMALISED}))
+    value, tensor = made(call, tags=frozenset({Tag.NORMALISED})), call.tensor()
+    return replace(value, shape=tensor.shape) if isinstance(value, Tensor) and tensor is not None else value
 
 
 def _truth(call: Call) -> Value:
@@ -68,7 +81,7 @@ def _probability(call: Call) -> Value:
         return value
     reached = {Tag.REACHES_ONE: value.low, Tag.REACHES_ZERO: value.half}
     tags = frozenset(tag for tag, holds in reached.items() if holds)
-    return replace(value, tags=tags, rank0=None if tensor is None else tensor.rank0)
+    return value if tensor is None else replace(value, tags=tags, rank0=tensor.rank0, shape=tensor.shape)
 
 
 def _clamp(call: Call) -> Value:

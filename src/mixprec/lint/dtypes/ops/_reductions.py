@@ -15,6 +15,7 @@ from mixprec.lint.dtypes.ops._result import Handler, made
 __all__ = ["REDUCTIONS"]
 
 _NORMS = frozenset(["cdist", "frobenius_norm", "matrix_norm", "norm", "pairwise_distance", "std", "var", "vector_norm"])
+_WITH_ORDER = frozenset({"matrix_norm", "norm", "vector_norm"})
 _INSIDE = frozenset(["amax", "amin", "mean", "median", "nanmean", "nanmedian", "quantile"])
 _SUMS = frozenset({"sum", "nansum"})
 _OTHERS = frozenset(["cosine_similarity", "logsumexp", "prod", "trace"])
@@ -33,7 +34,7 @@ def _reduce(call: Call) -> Value:
 
 def _takes_all(call: Call) -> bool:
     """Whether no dimension is named. The order of a norm stands before its dimension."""
-    return len(call.args) <= 1 + (call.name in _NORMS) and not {"dim", "axis"} & set(call.keywords)
+    return len(call.args) <= 1 + (call.name in _WITH_ORDER) and not {"dim", "axis"} & set(call.keywords)
 
 
 def _bounds(name: str, bounds: Bounds) -> Bounds:
@@ -70,7 +71,7 @@ def _of_two(call: Call) -> Value:
 
 def _ranked(call: Call) -> Value:
     tensor = call.tensor()
-    return UNKNOWN if tensor is None else Items((tensor, Tensor(one("int64"), NOT_NEGATIVE)))
+    return UNKNOWN if tensor is None else Items((replace(tensor, shape=None), Tensor(one("int64"), NOT_NEGATIVE)))
 
 
 def _normalize(call: Call) -> Value:

@@ -38,14 +38,14 @@ def _view(call: Call) -> Value:
     bounds = tensor.bounds.hull(Bounds(0.0, 0.0)) if call.name in _WITH_ZEROS else tensor.bounds
     if call.name in _KEEPS_RANK:
         return tensor
-    return replace(tensor, bounds=bounds, rank0=False if call.name in _HAS_DIMENSIONS else None)
+    return replace(tensor, bounds=bounds, rank0=False if call.name in _HAS_DIMENSIONS else None, shape=None)
 
 
 def _parts(call: Call) -> Value:
     tensor = call.tensor()
     if tensor is None:
         return Items(None)
-    part = replace(tensor, rank0=None if call.name == "unbind" else tensor.rank0)
+    part = replace(tensor, rank0=None if call.name == "unbind" else tensor.rank0, shape=None)
     count = call.number(1, "chunks") if call.name in _CHUNKS else None
     if count is not None and 0 < count <= _MOST_PARTS:
         return Items((part,) * int(count))
