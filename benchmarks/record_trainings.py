@@ -19,13 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from benchmarks.headroom import RULES, Follower
+from benchmarks.headroom import RULES
 from benchmarks.record_streams import example_main
 from benchmarks.streams import DATA
 from mixprec import GradScaler, Precision, StepReport
-from mixprec._gradients import amax, collect, parameters
 from mixprec._headroom import HeadroomRules
 from mixprec._loss_scale import Rules
 
@@ -41,29 +39,17 @@ TRAINED: Mapping[str, Rules | HeadroomRules | None] = {
 """A start at 2**4 is to these trainings what a loss 2**-12 times as large is to a start at 2**16."""
 
 
-class FollowingScaler(GradScaler):
-    """A scaler whose scale moves by any of the rules; it counts the steps that they lost.
-
-    Reads the gradients once more for their largest magnitude.
-    """
+class CountingScaler(GradScaler):
+    """A scaler that counts the steps that its rules lost."""
 
     def __init__(self, rules: Rules | HeadroomRules) -> None:
-        super().__init__("cpu", rules=rules if isinstance(rules, Rules) else rules.base)
-        self.follower = Follower.start(rules)
+        super().__init__("cpu", rules=rules)
         self.lost = 0
-        self._largest = 0.0
 
-    def step_together(
-        self, optimizers: Sequence[torch.optim.Optimizer], *, max_norm: float | None = None
-    ) -> tuple[StepReport, ...]:
-        self._largest = max(amax(collect(parameters(optimizer)).tensors) for optimizer in optimizers)
-        return super().step_together(optimizers, max_norm=max_norm)
-
-    def _advance(self, found_inf: Tensor) -> None:
-        found = bool(found_inf)
-        self.lost += found
-        self.follower = self.follower.advance(found, self._largest)
-        self._hold(self.follower.state)
+    def step_together(self, *args: Any, **kwargs: Any) -> tuple[StepReport, ...]:
+        reports = super().step_together(*args, **kwargs)
+        self.lost += not reports[0].applied
+        return reports
 
 
 def train(example: str, name: str, seeds: Sequence[int]) -> dict[str, Any]:
@@ -87,14 +73,14 @@ def train(example: str, name: str, seeds: Sequence[int]) -> dict[str, Any]:
 
 
 @contextmanager
-def _scalers(rules: Rules | HeadroomRules | None) -> Iterator[list[FollowingScaler]]:
+def _scalers(rules: Rules | HeadroomRules | None) -> Iterator[list[CountingScaler]]:
     """Every `Precision` made inside gets a scaler of its own with these rules, unless they are None."""
-    made: list[FollowingScaler] = []
+    made: list[CountingScaler] = []
     original = Precision.__init__
 
     def init(precision: Precision, *args: Any, **kwargs: Any) -> None:
         assert rules is not None
-        made.append(FollowingScaler(rules))
+        made.append(CountingScaler(rules))
         original(precision, *args, scaler=made[-1], **kwargs)
 
     if rules is not None:

@@ -10,7 +10,7 @@ import torch
 
 from benchmarks import record_streams
 from benchmarks.headroom import RULES, Follower, replay
-from benchmarks.record_trainings import FollowingScaler
+from benchmarks.record_trainings import CountingScaler
 from benchmarks.streams import BINS, DATA, LOWEST, STRIDE, Stream, streams
 from mixprec import presets
 
@@ -91,7 +91,7 @@ def test_the_training_scaler_moves_as_the_replay(name):
     values = [1e-3, 0.2, 3.0, 1e-2, float("inf"), 1e-4, 0.5, 40.0] * 10
     param = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([param], lr=0.0)
-    scaler, follower = FollowingScaler(RULES[name]), Follower.start(RULES[name])
+    scaler, follower = CountingScaler(RULES[name]), Follower.start(RULES[name])
     scaler.scale(torch.zeros(()))
     for value in values:
         scale = scaler.get_scale()
@@ -107,7 +107,7 @@ def test_the_training_scaler_moves_as_the_replay(name):
 def test_torchs_row_moves_as_torch():
     """Under torch's rules the training scaler is torch's scaler."""
     rules = presets.get("torch").rules
-    ours, theirs = FollowingScaler(rules), torch.amp.GradScaler("cpu")
+    ours, theirs = CountingScaler(rules), torch.amp.GradScaler("cpu")
     param = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([param], lr=0.0)
     for scaler in (ours, theirs):
