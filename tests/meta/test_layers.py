@@ -15,16 +15,16 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"_version", "errors", "records", "formats", "causes"}),
     frozenset({"_headroom", "_loss_scale", "_scale_layouts", "presets", "_policy", "lint"}),
     frozenset({"_autocast", "_gradients", "_kernels", "_agreement", "_hardware", "_lowbit", "_master"})
-    | frozenset({"_headroom_tensors", "_scale_tensors"}),
-    frozenset({"_scaler"}),
-    frozenset({"_precision", "_schedule", "monitor", "audit", "doctor"}),
+    | frozenset({"_headroom_tensors", "_scale_tensors", "_trace"}),
+    frozenset({"_scaler", "_script", "_taps"}),
+    frozenset({"_precision", "_schedule", "monitor", "audit", "doctor", "convert", "migrate", "patch"}),
     frozenset({"report", "cli", "integrations", "__main__"}),
 )
 """The table of the design: what stands in row n may import rows 0 to n. A new module gets a place here."""
 
 FACADE = "__init__"  # hands out names of every layer lazily; nothing inside the package may import from it
 
-SIBLINGS = frozenset({"_precision", "monitor", "audit", "doctor"})
+SIBLINGS = frozenset({"_precision", "monitor", "audit", "doctor", "convert", "migrate"})
 """Modules of layer 4 that never import each other; `_schedule` is below them and any may use it."""
 
 WITHOUT_TORCH = LAYERS[0] | LAYERS[1]
