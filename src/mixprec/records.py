@@ -123,7 +123,9 @@ class Verdict(Finding):
 
 @dataclass(frozen=True)
 class TensorStats:
-    """What one tensor held. Counts are elements; `amax` is the largest finite magnitude, 0 where there is none."""
+    """What one tensor held. Counts are elements; `amax` is the largest finite magnitude, 0 where there is none, and
+    `amin` the smallest finite magnitude that is not 0, 0 where there is none.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -133,6 +135,7 @@ class TensorStats:
     infs: int = 0
     nans: int = 0
     amax: float = 0.0
+    amin: float = 0.0
 
     @property
     def finite(self) -> bool:
@@ -142,13 +145,33 @@ class TensorStats:
 
 @dataclass(frozen=True)
 class OpRecord:
-    """One op as it ran: where, in which phase (`forward`, `backward`, `optimizer`), from what to what."""
+    """One op as it ran: where, in which phase (`forward`, `recompute`, `backward`, `optimizer`), from what to what.
+
+    `index` counts ops from 0; `names` are the operands' names in the op's schema, in the order of `inputs`; `sources`
+    are the indices of the ops that wrote these operands last, None where no traced op did. `scalars` are (name, value)
+    of the arguments that are no tensors. `exact` are the outputs as float32 arithmetic on the same inputs gives them.
+
+    Where the op belongs: `call` is the torch function that the user's code called (`normalize`), `node` the autograd
+    node that ran (`MulBackward0`), `forward_op` the op that this node is the backward of. `autocast` is the dtype of
+    the autocast region around the call, None outside; `cast` says that the op only changes a floating-point dtype.
+    """
 
     op: str
     phase: str
     location: Location
     inputs: tuple[TensorStats, ...] = ()
     outputs: tuple[TensorStats, ...] = ()
+    index: int = 0
+    names: tuple[str, ...] = ()
+    sources: tuple[int | None, ...] = ()
+    scalars: tuple[tuple[str, float | int | bool | str | None], ...] = ()
+    exact: tuple[TensorStats, ...] = ()
+    module_class: str | None = None
+    call: str | None = None
+    node: str | None = None
+    forward_op: str | None = None
+    autocast: str | None = None
+    cast: bool = False
 
 
 class StepReason(str, enum.Enum):
