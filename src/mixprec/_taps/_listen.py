@@ -1,0 +1,327 @@
+"""`listen` puts taps only where the listener overrides something, and `remove` leaves torch as it was."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from mixprec._taps._calls import Taps
+from mixprec._taps._listener import Listener, heard
+
+__all__ = ["Listening", "listen"]
+
+
+class Listening:
+    """Taps that are in place until `remove`."""
+
+    def __init__(self, listener: Listener, taps: Taps) -> None:
+        self.listener = listener
+        self._taps = taps
+
+    def remove(self) -> None:
+        """Takes every tap out; a second call does nothing."""
+        self._taps.remove()
+
+    def __enter__(self) -> Listening:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+
+def listen(listener: Listener) -> Listening:
+    """Tells `listener` of everything that it overrides, in the whole process, until the result's `remove`.
+
+    **Cost**: one Python call per tapped call; no kernel, no host sync. Module hooks run for every module.
+    """
+    taps = Taps()
+    for names, put in _SOURCES.items():
+        if heard(listener, names):
+            put(taps, listener, functools.partial(_telling, listener))
+    return Listening(listener, taps)
+
+
+Teller = Callable[..., None]
+Telling = Callable[[str], Teller]
+
+
+def _telling(listener: Listener, event: str) -> Teller:
+    """The method `event` of `listener`, whose exceptions go to `failed`."""
+    method = getattr(listener, event)
+
+    def tell(*args: Any) -> None:
+        try:
+            method(*args)
+        except Exception as error:  # a listener must never break what it listens to
+            listener.failed(event, error)
+
+    return tell
+
+
+def _later_subclasses(taps: Taps, base: type, put: Callable[[], None]) -> None:
+    """`put` runs before an object of a subclass of `base` is built, so that its overrides are tapped as well."""
+    taps.family(base, "__init__", before=lambda self, *args, **kwargs: put())
+
+
+# scaler
+
+
+def _tap_scaler(taps: Taps, listener: Listener, telling: Telling) -> None:
+    tell = {name: telling(name) for name in _SCALER}
+    stepping: set[int] = set()
+
+    def before_step(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        tell["before_scaler_step"](scaler, optimizer)
+        stepping.add(id(optimizer))
+
+    def after_step(result: Any, scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        stepping.discard(id(optimizer))
+        tell["scaler_stepped"](scaler, optimizer, result)
+
+    def before_unscale(scaler: Any, optimizer: Optimizer) -> None:
+        tell["before_unscale"](scaler, optimizer, id(optimizer) in stepping)
+
+    def after_unscale(result: Any, scaler: Any, optimizer: Optimizer) -> None:
+        tell["unscaled"](scaler, optimizer, id(optimizer) in stepping)
+
+    def after_scale(result: Any, scaler: Any, outputs: Any) -> None:
+        tell["scaled"](scaler, outputs, result)
+
+    def before_update(scaler: Any, new_scale: Any = None) -> None:
+        stepping.clear()
+        tell["before_update"](scaler, new_scale)
+
+    def after_update(result: Any, scaler: Any, new_scale: Any = None) -> None:
+        tell["updated"](scaler, new_scale)
+
+    def put() -> None:
+        base = torch.amp.GradScaler
+        taps.family(base, "scale", tell["before_scale"], after_scale)
+        taps.family(base, "unscale_", before_unscale, after_unscale)
+        taps.family(base, "step", before_step, after_step)
+        taps.family(base, "update", before_update, after_update)
+        taps.family(base, "get_scale", after=lambda scale, scaler: tell["scale_read"](scaler, scale))
+        taps.family(base, "state_dict", after=lambda state, scaler: tell["scaler_saved"](scaler, state))
+        taps.family(base, "load_state_dict", after=lambda result, scaler, state: tell["scaler_restored"](scaler, state))
+
+    taps.family(
+        torch.amp.GradScaler,
+        "__init__",
+        before=lambda *args, **kwargs: put(),
+        after=lambda result, scaler, *args, **kwargs: tell["scaler_created"](scaler),
+    )
+    put()
+
+
+# optimizer and scheduler
+
+
+def _tap_optimizer(taps: Taps, listener: Listener, telling: Telling) -> None:
+    created, cleared, restored = map(telling, ("optimizer_created", "gradients_cleared", "optimizer_restored"))
+
+    def put() -> None:
+        taps.family(Optimizer, "zero_grad", after=lambda result, owner, *args, **kwargs: cleared(owner))
+        taps.family(Optimizer, "load_state_dict", after=lambda result, owner, *args, **kwargs: restored(owner))
+
+    taps.family(
+        Optimizer,
+        "__init__",
+        before=lambda *args, **kwargs: put(),
+        after=lambda result, optimizer, *args, **kwargs: created(optimizer),
+    )
+    put()
+    taps.call(nn.Module, "zero_grad", after=lambda result, owner, *args, **kwargs: cleared(owner))
+
+
+def _tap_steps(taps: Taps, listener: Listener, telling: Telling) -> None:
+    before, after = telling("before_step"), telling("stepped")
+    taps.add(register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: before(optimizer)).remove)
+    taps.add(register_optimizer_step_post_hook(lambda optimizer, args, kwargs: after(optimizer)).remove)
+
+
+def _tap_scheduler(taps: Taps, listener: Listener, telling: Telling) -> None:
+    created, stepped = telling("scheduler_created"), telling("scheduler_stepped")
+    building: set[int] = set()
+
+    def after_step(result: Any, scheduler: Any, *args: Any, **kwargs: Any) -> None:
+        if id(scheduler) not in building:
+            stepped(scheduler)
+
+    def before_init(scheduler: Any, *args: Any, **kwargs: Any) -> None:
+        taps.family(LRScheduler, "step", after=after_step)
+        building.add(id(scheduler))
+
+    def after_init(result: Any, scheduler: Any, *args: Any, **kwargs: Any) -> None:
+        building.discard(id(scheduler))
+        created(scheduler)
+
+    taps.family(LRScheduler, "__init__", before_init, after_init)
+    taps.family(LRScheduler, "step", after=after_step)
+
+
+# gradients
+
+
+def _tensors(outputs: Any) -> tuple[Tensor, ...]:
+    if isinstance(outputs, Tensor):
+        return (outputs,)
+    try:
+        return tuple(item for item in outputs if isinstance(item, Tensor))
+    except TypeError:
+        return ()
+
+
+def _tap_backward(taps: Taps, listener: Listener, telling: Telling) -> None:
+    before, after = telling("before_backward"), telling("backward_done")
+    taps.call(
+        torch.autograd,
+        "backward",
+        lambda tensors=(), *args, **kwargs: before(_tensors(tensors)),
+        lambda result, tensors=(), *args, **kwargs: after(_tensors(tensors)),
+    )
+
+
+def _tap_differentiation(taps: Taps, listener: Listener, telling: Telling) -> None:
+    done = telling("differentiated")
+
+    def after(result: Any, outputs: Any = (), *args: Any, **kwargs: Any) -> None:
+        done(_tensors(outputs), bool(kwargs.get("create_graph", args[3] if len(args) > 3 else False)))
+
+    taps.call(torch.autograd, "grad", after=after)
+
+
+def _tap_clipping(taps: Taps, listener: Listener, telling: Telling) -> None:
+    before, after = telling("before_clip"), telling("clipped")
+
+    def tap(owner: Any, name: str, by: str) -> None:
+        def begin(parameters: Any, limit: float = 0.0, *args: Any, **kwargs: Any) -> None:
+            before(_tensors(parameters), kwargs.get("max_norm", kwargs.get("clip_value", limit)), by)
+
+        def done(result: Any, parameters: Any, limit: float = 0.0, *args: Any, **kwargs: Any) -> None:
+            after(_tensors(parameters), kwargs.get("max_norm", kwargs.get("clip_value", limit)), by, result)
+
+        original = vars(owner)[name]
+
+        @functools.wraps(original)
+        def materialised(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+            kept = parameters if isinstance(parameters, Tensor) else list(parameters)
+            begin(kept, *args, **kwargs)
+            result = original(kept, *args, **kwargs)
+            done(result, kept, *args, **kwargs)
+            return result
+
+        setattr(owner, name, materialised)
+        taps.add(lambda: setattr(owner, name, original))
+
+    for owner in (torch.nn.utils.clip_grad, torch.nn.utils):
+        tap(owner, "clip_grad_norm_", "norm")
+        tap(owner, "clip_grad_value_", "value")
+
+
+# autocast
+
+
+def _tap_autocast(taps: Taps, listener: Listener, telling: Telling) -> None:
+    entered, left = telling("region_entered"), telling("region_left")
+
+    def put() -> None:
+        taps.family(torch.autocast, "__enter__", after=lambda result, region: entered(region))
+        taps.family(torch.autocast, "__exit__", after=lambda result, region, *error: left(region))
+
+    _later_subclasses(taps, torch.autocast, put)
+    put()
+
+
+# modules
+
+
+def _tap_modules(taps: Taps, listener: Listener, telling: Telling) -> None:
+    if heard(listener, ["before_forward"]):
+        before = telling("before_forward")
+        taps.add(_pre_hook(before))
+    if heard(listener, ["forward_done"]):
+        done = telling("forward_done")
+        hook = register_module_forward_hook(
+            lambda module, args, kwargs, output: done(module, args, kwargs, output), with_kwargs=True
+        )
+        taps.add(hook.remove)
+
+
+def _pre_hook(before: Teller) -> Callable[[], None]:
+    """A global forward pre-hook; keyword arguments are not handed to global pre-hooks, so the dict is empty."""
+    return register_module_forward_pre_hook(lambda module, args: before(module, args, {})).remove
+
+
+def _tap_conversion(taps: Taps, listener: Listener, telling: Telling) -> None:
+    converted = telling("converted")
+    for name, dtype in (
+        ("half", torch.float16),
+        ("bfloat16", torch.bfloat16),
+        ("float", torch.float32),
+        ("double", torch.float64),
+    ):
+        taps.call(nn.Module, name, after=lambda result, module, dtype=dtype: converted(module, dtype))
+
+    def after_to(result: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        dtype = torch._C._nn._parse_to(*args, **kwargs)[1]
+        if dtype is not None:
+            converted(module, dtype)
+
+    taps.call(nn.Module, "to", after=after_to)
+
+
+# data and files
+
+
+def _tap_loader(taps: Taps, listener: Listener, telling: Telling) -> None:
+    loaded = telling("batch_loaded")
+    base = torch.utils.data.dataloader._BaseDataLoaderIter
+    taps.family(base, "__next__", after=lambda batch, iterator: loaded(iterator, batch))
+
+
+def _tap_files(taps: Taps, listener: Listener, telling: Telling) -> None:
+    saved, loaded = telling("file_saved"), telling("file_loaded")
+    taps.call(torch, "save", after=lambda result, obj=None, *args, **kwargs: saved(obj))
+    taps.call(torch, "load", after=lambda result, *args, **kwargs: loaded(result))
+
+
+_SCALER = (
+    "before_scale",
+    "before_scaler_step",
+    "before_unscale",
+    "before_update",
+    "scale_read",
+    "scaled",
+    "scaler_created",
+    "scaler_restored",
+    "scaler_saved",
+    "scaler_stepped",
+    "unscaled",
+    "updated",
+)
+
+_SOURCES: dict[tuple[str, ...], Callable[[Taps, Listener, Telling], None]] = {
+    _SCALER: _tap_scaler,
+    ("optimizer_created", "gradients_cleared", "optimizer_restored"): _tap_optimizer,
+    ("before_step", "stepped"): _tap_steps,
+    ("scheduler_created", "scheduler_stepped"): _tap_scheduler,
+    ("before_backward", "backward_done"): _tap_backward,
+    ("differentiated",): _tap_differentiation,
+    ("before_clip", "clipped"): _tap_clipping,
+    ("region_entered", "region_left"): _tap_autocast,
+    ("before_forward", "forward_done"): _tap_modules,
+    ("converted",): _tap_conversion,
+    ("batch_loaded",): _tap_loader,
+    ("file_saved", "file_loaded"): _tap_files,
+}
