@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mixprec._headroom import HeadroomRules
     from mixprec._kernels import Kernels
     from mixprec._lowbit import KahanSum, StochasticRounding
+    from mixprec._patch import Patch, patch
     from mixprec._policy import Policy
     from mixprec._precision import Precision
     from mixprec._scaler import GradScaler, Guard, ShardedGradScaler
@@ -28,6 +29,7 @@ _HOME = {
     "HeadroomRules": "mixprec._headroom",
     "KahanSum": "mixprec._lowbit",
     "Kernels": "mixprec._kernels",
+    "Patch": "mixprec._patch",
     "Policy": "mixprec._policy",
     "Precision": "mixprec._precision",
     "ShardedGradScaler": "mixprec._scaler",
@@ -35,6 +37,7 @@ _HOME = {
     "StepReport": "mixprec.records",
     "StochasticRounding": "mixprec._lowbit",
     "autocast": "mixprec._autocast",
+    "patch": "mixprec._patch",
     "warmup": "mixprec._schedule",
 }
 
@@ -44,6 +47,7 @@ __all__ = [
     "HeadroomRules",
     "KahanSum",
     "Kernels",
+    "Patch",
     "Policy",
     "Precision",
     "ShardedGradScaler",
@@ -52,6 +56,7 @@ __all__ = [
     "StochasticRounding",
     "__version__",
     "autocast",
+    "patch",
     "presets",
     "warmup",
 ]

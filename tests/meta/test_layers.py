@@ -17,14 +17,14 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"_autocast", "_gradients", "_kernels", "_agreement", "_hardware", "_lowbit", "_master"})
     | frozenset({"_headroom_tensors", "_scale_tensors", "_trace"}),
     frozenset({"_scaler", "_script", "_taps"}),
-    frozenset({"_precision", "_schedule", "monitor", "audit", "doctor", "convert", "migrate", "patch"}),
+    frozenset({"_precision", "_schedule", "monitor", "audit", "doctor", "_convert", "_patch", "migrate"}),
     frozenset({"report", "cli", "integrations", "__main__"}),
 )
 """The table of the design: what stands in row n may import rows 0 to n. A new module gets a place here."""
 
 FACADE = "__init__"  # hands out names of every layer lazily; nothing inside the package may import from it
 
-SIBLINGS = frozenset({"_precision", "monitor", "audit", "doctor", "convert", "migrate"})
+SIBLINGS = frozenset({"_precision", "monitor", "audit", "doctor", "_convert", "_patch", "migrate"})
 """Modules of layer 4 that never import each other; `_schedule` is below them and any may use it."""
 
 WITHOUT_TORCH = LAYERS[0] | LAYERS[1]

@@ -18,7 +18,7 @@ from typing_extensions import Self
 
 from mixprec._autocast._cache import CastCache, CastStatistics
 from mixprec._autocast._dynamo import plain_backward, teach_dynamo
-from mixprec._autocast._interceptor import Exchange, Interceptor, exchange, undo
+from mixprec._autocast._interceptor import Exchange, Interceptor, active_interceptors, exchange, undo
 from mixprec._autocast._modules import follow_modules, refuse_unmatched, unfollow_modules
 from mixprec._autocast._plan import Plan, plan_key, plan_named, plan_of
 from mixprec._autocast._recompute import install
@@ -53,6 +53,9 @@ class autocast(torch.autocast):  # noqa: N801 - a drop-in keeps the name that it
     """
 
     _whole = False
+
+    _gives_way = False
+    """Whether a policy that is in force already stays in force inside, as it does inside a `torch.autocast`."""
 
     def __init__(
         self,
@@ -124,6 +127,8 @@ class autocast(torch.autocast):  # noqa: N801 - a drop-in keeps the name that it
             torch.clear_autocast_cache()
 
     def _intercept(self) -> None:
+        if self._gives_way and active_interceptors(self.device):
+            return
         if self._plan is None:  # PyTorch's own list, inside a region with a policy
             self._exchange = exchange([], self.device)
             return
@@ -211,7 +216,7 @@ def _in_fresh_region(region: autocast, func: F) -> F:
     @functools.wraps(func)
     def in_region(*args: Any, **kwargs: Any) -> Any:
         fresh = kind(device, dtype, enabled, cache, policy=policy)
-        fresh._root = root
+        fresh._root, fresh._gives_way = root, region._gives_way
         with fresh:
             return func(*args, **kwargs)
 
@@ -221,5 +226,5 @@ def _in_fresh_region(region: autocast, func: F) -> F:
 @contextlib.contextmanager
 def _traced_region(*arguments: Any) -> Iterator[None]:
     """PyTorch's own region in the form that Dynamo puts into a graph, where `torch.export` keeps it."""
-    with torch.autocast(*arguments):
+    with autocast_mode.autocast(*arguments):  # not torch.autocast, in whose place a region of ours may stand
         yield

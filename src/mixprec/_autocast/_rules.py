@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
+from torch.amp import autocast_mode
 
 from mixprec._autocast._cache import CastCache, is_weight, may_share
 from mixprec._policy import CastRule, Decision, Sharing
@@ -190,7 +191,7 @@ def _call_cast(place: Place, function: Callable[..., Any], args: Args, kwargs: K
 def _alone(place: Place, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Call without PyTorch's own casts. Dynamo traces the region; eagerly, the flag that it sets is cheaper."""
     if torch.compiler.is_compiling():
-        with torch.autocast(place.device_type, enabled=False):
+        with autocast_mode.autocast(place.device_type, enabled=False):
             return function(*args, **kwargs)
     torch.set_autocast_enabled(place.device_type, False)
     try:
