@@ -56,7 +56,8 @@ def _put_back(owner: Any, name: str, tapped: Any, original: Any) -> None:
 def _with_subclasses(base: type) -> list[type]:
     found: list[type] = [base]
     for cls in found:
-        found += [sub for sub in cls.__subclasses__() if sub not in found]
+        subclasses: list[type] = cls.__subclasses__()
+        found += [sub for sub in subclasses if sub not in found]
     return found
 
 

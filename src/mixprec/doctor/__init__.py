@@ -1,0 +1,1 @@
+"""Doctor: controlled experiments on an unmodified script, ending in a cause."""
