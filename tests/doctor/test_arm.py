@@ -42,7 +42,8 @@ def test_records_come_back_as_they_were_written() -> None:
         (record,) for record in RECORDS if record is not RECORDS[1]
     )
     (step,) = arm.steps
-    assert math.isnan(step.loss or 0) and step.grad_norm == math.inf and step.loss_shape == (2,)
+    assert math.isnan(step.loss or 0)
+    assert (step.grad_norm, step.loss_shape) == (math.inf, (2,))
 
 
 def test_lines_are_json_that_any_reader_takes() -> None:
@@ -73,5 +74,7 @@ def test_the_last_record_of_a_thing_counts_and_the_first_crash() -> None:
     ]
     arm = read_arm(Arm("observe"), lines)
     assert [(item.kind, item.lr) for item in arm.optimizers] == [("SGD", 0.5), ("Adam", None)]
-    assert arm.crash is not None and arm.crash.message == "first"
-    assert arm.facts == {"torch": "2.13.0"} and arm.uncontrolled == ("half",)
+    assert arm.crash is not None
+    assert arm.crash.message == "first"
+    assert arm.facts == {"torch": "2.13.0"}
+    assert arm.uncontrolled == ("half",)
