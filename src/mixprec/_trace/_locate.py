@@ -1,0 +1,151 @@
+"""Where numbers went wrong: the first op that made an Inf, and the first that made a NaN, out of finite operands.
+
+Both are asked for apart, because a NaN is mostly an earlier Inf's child (Inf − Inf, 0 · Inf). An Inf is judged by
+what becomes of it: one that was made on purpose (a mask) or that every reader turns into finite numbers again
+(softmax of a masked score) is nobody's fault; one that reaches a NaN, a loss or a gradient is.
+
+A pure function over records, in whatever process or document they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from mixprec._trace._benign import CONSUMERS, auxiliary_outputs, on_purpose, packet, written_elsewhere
+from mixprec.records import OpRecord, TensorStats
+
+__all__ = ["Origin", "locate"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the first Inf and the first NaN came from.
+
+    `first_inf` made an Inf and `first_nan` a NaN, each out of operands that held neither; None where there was no
+    such op. `nan_from_inf` is the first op that made a NaN out of an Inf when no NaN came from finite operands.
+    `given` is the first op that got Inf or NaN from outside the trace: a batch, a weight, a buffer. `hidden` are
+    ops that made Inf or NaN of which every reader made finite numbers, unless they did so on purpose.
+    """
+
+    first_inf: OpRecord | None = None
+    first_nan: OpRecord | None = None
+    nan_from_inf: OpRecord | None = None
+    given: OpRecord | None = None
+    hidden: tuple[OpRecord, ...] = ()
+
+    @property
+    def first(self) -> OpRecord | None:
+        """The earliest op at fault: of `given`, `first_inf`, `first_nan` and `nan_from_inf` the one that ran first."""
+        found = [r for r in (self.given, self.first_inf, self.first_nan, self.nan_from_inf) if r is not None]
+        return min(found, key=lambda record: record.index, default=None)
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is at fault."""
+        return self.first is None
+
+
+def locate(records: Iterable[OpRecord]) -> Origin:
+    """The ops at fault among `records`, which are one step's in order (those with Inf or NaN suffice).
+
+    **Cost** linear in the records; no tensor, no kernel.
+    """
+    ordered = tuple(sorted(records, key=lambda record: record.index))
+    readers = _readers(ordered)
+    judge = _Judge({record.index: record for record in ordered}, readers)
+    infs = [r for r in ordered if _makes_inf(r) and not on_purpose(r)]
+    nans = [r for r in ordered if _makes_nan(r) and not written_elsewhere(r)]
+    harmful = [r for r in nans if judge.harms(r)]
+    born = _first(r for r in harmful if _any_inf(r.inputs))
+    masked = born is not None and packet(born) in CONSUMERS
+    return Origin(
+        first_inf=_first(r for r in infs if judge.harms(r)),
+        first_nan=_first(r for r in harmful if not _any_inf(r.inputs)),
+        nan_from_inf=born,
+        given=_first(r for r in ordered if _given(r, masked) and judge.harms(r)),
+        hidden=tuple(r for r in _in_order(infs, nans) if not judge.harms(r)),
+    )
+
+
+def _first(records: Iterator[OpRecord]) -> OpRecord | None:
+    return next(records, None)
+
+
+def _in_order(*groups: list[OpRecord]) -> list[OpRecord]:
+    """The records of all groups, each once, as they ran."""
+    once = {record.index: record for group in groups for record in group}
+    return [once[index] for index in sorted(once)]
+
+
+class _Judge:
+    """Follows bad numbers from op to op; each op is judged once."""
+
+    def __init__(self, records: Mapping[int, OpRecord], readers: Mapping[int, Sequence[int]]) -> None:
+        self._records = records
+        self._readers = readers
+        self._known: dict[int, bool] = {}
+
+    def harms(self, record: OpRecord) -> bool:
+        """Whether what `record` made bad reaches an op that makes a NaN of an Inf, or is left at the end."""
+        known = self._known.get(record.index)
+        if known is None:
+            known = self._known[record.index] = self._follow(record)
+        return known
+
+    def _follow(self, start: OpRecord) -> bool:
+        waiting, seen = [start], {start.index}
+        while waiting:
+            record = waiting.pop()
+            readers = [self._records[index] for index in self._readers.get(record.index, ())]
+            readers = [reader for reader in readers if _computes(reader)]
+            if not readers and not auxiliary_outputs(record):
+                return True
+            for reader in readers:
+                if _bad(reader.outputs) and reader.index not in seen:
+                    seen.add(reader.index)
+                    waiting.append(reader)
+        return False
+
+
+def _readers(ordered: Sequence[OpRecord]) -> dict[int, list[int]]:
+    """For each op, the ops that read something bad that it wrote."""
+    readers: dict[int, list[int]] = {}
+    for record in ordered:
+        for stats, source in zip(record.inputs, record.sources, strict=False):
+            if source is not None and not stats.finite:
+                readers.setdefault(source, []).append(record.index)
+    return readers
+
+
+def _computes(record: OpRecord) -> bool:
+    """Whether the op makes numbers of numbers, and does not only look (`isfinite`, `item`, `argmax`)."""
+    return any("float" in one.dtype for one in record.outputs)
+
+
+def _bad(stats: Iterable[TensorStats]) -> bool:
+    return not all(one.finite for one in stats)
+
+
+def _any_inf(stats: Iterable[TensorStats]) -> bool:
+    return any(one.infs for one in stats)
+
+
+def _any_nan(stats: Iterable[TensorStats]) -> bool:
+    return any(one.nans for one in stats)
+
+
+def _makes_inf(record: OpRecord) -> bool:
+    return _any_inf(record.outputs) and not _bad(record.inputs)
+
+
+def _makes_nan(record: OpRecord) -> bool:
+    return _any_nan(record.outputs) and not _any_nan(record.inputs)
+
+
+def _given(record: OpRecord, masked: bool) -> bool:
+    """Whether an operand came bad from outside the trace; with `masked`, an Inf there is a mask's and no fault."""
+    return _bad(record.outputs) and any(
+        source is None and (stats.nans > 0 or (stats.infs > 0 and not masked))
+        for stats, source in zip(record.inputs, record.sources, strict=False)
+    )
