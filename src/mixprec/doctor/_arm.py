@@ -170,6 +170,14 @@ class StepRecord:
     batch_amax: float | None = None
     first_bad_module: str | None = None
     """The first module whose output was not finite in this step's forward though its inputs were."""
+    activation_zero_share: float | None = None
+    """Share of the gradients of leaf modules' outputs (sampled, scaled, as they flowed) that is exactly 0; measured in
+    iterations 0-2 and every tenth. In a float16 arm it includes what was flushed; compare with the float32 arm.
+    """
+    activation_tiny_share: float | None = None
+    """The share of them that is not 0 and below 2^-14, the smallest normal number of float16, in whatever dtype."""
+    finished: bool = True
+    """False: the call raised, or the run ended inside it."""
     seconds: float | None = None
     rank: int = 0
 
@@ -190,6 +198,8 @@ class ModuleRecord:
     first_bad_iteration: int | None = None
     amax_by_iteration: tuple[float, ...] = ()
     """Largest output magnitude at a few iterations, to see a trend."""
+    site: Location = field(default_factory=Location)
+    """The user's line that first called it."""
     rank: int = 0
 
 
@@ -223,6 +233,8 @@ class Crash:
     module_kind: str | None = None
     tensors: tuple[TensorStats, ...] = ()
     """Tensors that the raising call was given, where they could be seen."""
+    names: tuple[str, ...] = ()
+    """What they are called there, e.g. "x" or "self.weight"."""
     rank: int = 0
 
 

@@ -1,0 +1,61 @@
+"""What an optimizer step did to the weights, seen on a sample of them taken just before."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from mixprec.doctor._recorder._numbers import sample
+
+__all__ = ["Change", "Sampled"]
+
+PARAMETERS = 32
+ELEMENTS = 2048
+
+
+@dataclass(frozen=True)
+class Change:
+    """`ratio`: norm of the change over norm of the weights. `unchanged`: share of elements with a gradient other than
+    0 that kept every bit; None where no element had one.
+    """
+
+    ratio: float
+    unchanged: float | None
+
+
+class Sampled:
+    """A sample of an optimizer's weights and of their gradients."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        self._chosen = parameters[:: max(1, len(parameters) // PARAMETERS)][:PARAMETERS]
+        self._before = [sample(p, ELEMENTS).clone() for p in self._chosen]
+        self._moving = [sample(_gradient(p), ELEMENTS) != 0 for p in self._chosen]
+
+    def change(self) -> Change | None:
+        """What changed since; one sync."""
+        if not self._chosen:
+            return None
+        sums = []
+        for parameter, before, moving in zip(self._chosen, self._before, self._moving, strict=True):
+            after = sample(parameter, ELEMENTS)
+            if after.shape != before.shape or moving.shape != before.shape:
+                continue
+            still = ((after == before) & moving).sum()
+            delta = (after.double() - before.double()).square().sum()
+            sums.append(
+                torch.stack([delta, before.double().square().sum(), still.double(), moving.sum().double()]).cpu()
+            )
+        if not sums:
+            return None
+        delta, norm, still, moving = torch.stack(sums).sum(0).tolist()
+        return Change(math.sqrt(delta / norm) if norm > 0 and delta >= 0 else 0.0, still / moving if moving else None)
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad

@@ -1,0 +1,91 @@
+"""An arm is one run of the script with some things changed; what it left behind is read whatever became of it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mixprec._script import Command, Outcome, run_script
+from mixprec.doctor._arm import Arm, Intervention, read_arm
+
+__all__ = ["Plan", "Script", "run_arm"]
+
+ENTRY = "mixprec.doctor._recorder:start"
+
+
+@dataclass(frozen=True)
+class Script:
+    """What every arm of an examination has in common. `stdin` is text that each arm reads from its start."""
+
+    command: Command
+    cwd: str | None = None
+    env: Mapping[str, str] | None = None
+    stdin: str | None = None
+    on_output: Callable[[str], None] | None = None
+    replace: Mapping[str, str] = field(default_factory=dict)
+    """Files whose text is another one in this run, path to text."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An arm before it has run. `trace` asks for a location arm: {"iteration": 7}."""
+
+    name: str
+    interventions: tuple[Intervention, ...] = ()
+    steps: int | None = None
+    trace: Mapping[str, Any] | None = None
+
+
+def run_arm(script: Script, plan: Plan, timeout: float | None = None) -> Arm:
+    """Runs one arm. What it was told to change and could not is in `Arm.uncontrolled`."""
+    with tempfile.TemporaryDirectory(prefix="mixprec-arm-") as folder:
+        outcome = run_script(
+            script.command,
+            entry=ENTRY,
+            options={
+                "interventions": {item.name: item.value for item in plan.interventions},
+                "steps": plan.steps,
+                "trace": plan.trace,
+            },
+            cwd=script.cwd,
+            env=script.env,
+            stdin=script.stdin,
+            timeout=timeout,
+            on_output=script.on_output,
+            folder=folder,
+        )
+        arm = read_arm(Arm(plan.name, plan.interventions), _lines(Path(folder)))
+    return _ended(arm, outcome)
+
+
+def _lines(folder: Path) -> Iterable[str]:
+    """Every line of every process, ranks before the process that started them."""
+    for path in sorted(folder.glob("*.jsonl"), key=lambda path: (path.name.startswith("main"), path.name)):
+        with path.open(encoding="utf-8", errors="replace") as file:
+            yield from file
+
+
+def _ended(arm: Arm, outcome: Outcome) -> Arm:
+    problems = tuple(f"the recorder did not start: {text.strip().splitlines()[-1]}" for text in outcome.errors)
+    return replace(
+        arm,
+        ended=_how(arm, outcome),
+        returncode=outcome.returncode,
+        seconds=outcome.seconds,
+        ranks=1 + max((step.rank for step in arm.steps), default=0),
+        uncontrolled=arm.uncontrolled + problems,
+        output_tail=outcome.output_tail,
+    )
+
+
+def _how(arm: Arm, outcome: Outcome) -> str:
+    if outcome.timed_out:
+        return "timed_out"
+    if arm.crash is not None:
+        return "crashed"
+    if arm.facts.get("ended") == "stopped":
+        return "stopped"
+    return "killed" if outcome.returncode < 0 else "finished"
