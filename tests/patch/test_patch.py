@@ -189,8 +189,6 @@ def test_a_policy_that_does_not_exist_changes_nothing(policy, error):
 
 def test_the_public_name_is_the_function_however_it_is_reached():
     """`mixprec.patch()` works in a fresh process, also after the submodules were imported."""
-    code = (
-        "import mixprec, mixprec._patch; mixprec.patch(); import torch; print(torch.autocast.__module__)"
-    )
+    code = "import mixprec, mixprec._patch; mixprec.patch(); import torch; print(torch.autocast.__module__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "mixprec._patch._stand_ins", done.stderr
