@@ -124,7 +124,7 @@ class Verdict(Finding):
 @dataclass(frozen=True)
 class TensorStats:
     """What one tensor held. Counts are elements; `amax` is the largest finite magnitude, 0 where there is none, and
-    `amin` the smallest finite magnitude that is not 0, 0 where there is none.
+    `amin` the smallest finite magnitude that is not 0, 0 where there is none. `negative_infs` are among `infs`.
     """
 
     dtype: str
@@ -136,6 +136,7 @@ class TensorStats:
     nans: int = 0
     amax: float = 0.0
     amin: float = 0.0
+    negative_infs: int = 0
 
     @property
     def finite(self) -> bool:

@@ -144,8 +144,8 @@ def _makes_nan(record: OpRecord) -> bool:
 
 
 def _given(record: OpRecord, masked: bool) -> bool:
-    """Whether an operand came bad from outside the trace; with `masked`, an Inf there is a mask's and no fault."""
+    """Whether an operand came bad from outside the trace; with `masked`, a −Inf there is a mask's and no fault."""
     return _bad(record.outputs) and any(
-        source is None and (stats.nans > 0 or (stats.infs > 0 and not masked))
+        source is None and (stats.nans > 0 or stats.infs > (stats.negative_infs if masked else 0))
         for stats, source in zip(record.inputs, record.sources, strict=False)
     )

@@ -1,4 +1,4 @@
-"""What a tensor held is six numbers, and taking them never holds the tensor: zeros, subnormals, Infs, NaNs, largest
+"""What a tensor held is seven numbers, and taking them never holds the tensor: zeros, subnormals, Infs, NaNs, largest
 and smallest magnitude.
 
 On the CPU numbers are there at once and most tensors need two or three kernels, because the extremes already say that
@@ -34,7 +34,7 @@ def measure(tensor: Tensor, counts: bool = True) -> Measured:
 
     `counts=False` leaves zeros, subnormals and `amin` out of a finite tensor on the CPU.
 
-    **Cost** on the CPU 1 kernel without counts, 3 to 9 with; elsewhere 20 and no host sync. Nothing is kept but 6
+    **Cost** on the CPU 1 kernel without counts, 3 to 9 with; elsewhere 20 and no host sync. Nothing is kept but 7
     numbers.
     """
     plain = _plain(tensor)
@@ -67,7 +67,7 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _with(blank: TensorStats, row: tuple[float, ...]) -> TensorStats:
-    zeros, subnormals, infs, nans, amax, amin = row
+    zeros, subnormals, infs, nans, amax, amin, negative = row
     return TensorStats(
         blank.dtype,
         blank.shape,
@@ -78,6 +78,7 @@ def _with(blank: TensorStats, row: tuple[float, ...]) -> TensorStats:
         int(nans),
         amax + 0.0,  # a negative 0 becomes 0
         0.0 if math.isinf(amin) else amin + 0.0,
+        int(negative),
     )
 
 
@@ -94,25 +95,26 @@ def _plain(tensor: Tensor) -> Tensor | None:
 
 
 def _on_host(x: Tensor, counts: bool) -> tuple[float, ...]:
-    """The six numbers; each kernel runs only where the ones before it leave something to count."""
+    """The seven numbers; each kernel runs only where the ones before it leave something to count."""
     low, high = (float(v) for v in torch.aminmax(x))
-    infs = nans = 0
+    infs = nans = negative = 0
     amax = max(-low, high, 0.0)
     if not math.isfinite(low) or not math.isfinite(high):
         nans = int(torch.isnan(x).sum())
         infs = int(torch.isinf(x).sum())
+        negative = int((x == -torch.inf).sum()) if infs else 0
         x = torch.where(torch.isfinite(x), x, torch.zeros((), dtype=x.dtype))
         low, high = (float(v) for v in torch.aminmax(x))
         amax = max(-low, high)
     elif not counts:
-        return 0, 0, infs, nans, amax, 0.0
+        return 0, 0, infs, nans, amax, 0.0, negative
     zeros = x.numel() - int(torch.count_nonzero(x)) - infs - nans
     amin = amax if low == high else _smallest(x, zeros + infs + nans)
     subnormals = 0
     if 0 < amin < torch.finfo(x.dtype).tiny:
         magnitudes = x.abs()
         subnormals = int(((magnitudes > 0) & (magnitudes < torch.finfo(x.dtype).tiny)).sum())
-    return zeros, subnormals, infs, nans, amax, amin
+    return zeros, subnormals, infs, nans, amax, amin, negative
 
 
 def _smallest(x: Tensor, zeros: int) -> float:
@@ -124,7 +126,7 @@ def _smallest(x: Tensor, zeros: int) -> float:
 
 
 def _on_device(x: Tensor) -> Tensor:
-    """The six numbers as one tensor (float64, or float32 where the device has none); no sync."""
+    """The seven numbers as one tensor (float64, or float32 where the device has none); no sync."""
     wide = torch.float32 if x.device.type == "mps" else torch.float64
     magnitudes = x.abs()
     finite = magnitudes < torch.inf
@@ -136,5 +138,6 @@ def _on_device(x: Tensor) -> Tensor:
         (magnitudes != magnitudes).sum(),
         magnitudes.masked_fill(~finite, 0).amax(),
         magnitudes.masked_fill(~present, torch.inf).amin(),
+        (x == -torch.inf).sum(),
     )
     return torch.stack([number.to(wide) for number in numbers])
