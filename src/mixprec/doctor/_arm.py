@@ -17,6 +17,7 @@ from mixprec.records import Finding, Location, OpRecord, TensorStats, to_json
 
 __all__ = [
     "Arm",
+    "ArmPlan",
     "Crash",
     "Event",
     "Examination",
@@ -35,13 +36,34 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Intervention:
-    """The one thing that an arm changes: `precision` "bf16", `loss_scale` 1.0, `learning_rate` 0.1, ..."""
+    """The one thing that an arm changes; the names are the files of `mixprec.doctor.interventions`.
+
+    precision "fp32"|"bf16"|"fp16" (autocast regions and scaler) · explicit "fp32"|"bf16"|"fp16" (16-bit dtypes that the
+    script names itself, such as `.half()`) · loss_scale 1.0 (fixed) · init_scale 1024.0 · learning_rate 0.1 (factor) ·
+    warm_up 100 (steps) · clip 1.0 · adam_eps 1e-4 · pin_batches 4 · leave_out [17] (batch numbers) · unfused True ·
+    math_attention True · eager True (torch.compile off) · tf32_off True · deterministic True · fp32_modules ["layers.3"]
+    (module paths) · cuda_policy True (CUDA's op list for regions on the CPU) · cast_cache_off True
+    """
 
     name: str
     value: Any = None
 
     def __str__(self) -> str:
         return self.name if self.value is None else f"{self.name}={self.value}"
+
+
+@dataclass(frozen=True)
+class ArmPlan:
+    """An arm before it has run: what `next_arm` returns.
+
+    `steps` are attempts per optimizer, None for as many as the examination wants. `trace` asks for a location arm:
+    {"iteration": 7} runs everything before that iteration as ever, this one under the tracer, and ends.
+    """
+
+    name: str
+    interventions: tuple[Intervention, ...] = ()
+    steps: int | None = None
+    trace: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

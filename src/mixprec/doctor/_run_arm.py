@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from mixprec._script import Command, Outcome, run_script
-from mixprec.doctor._arm import Arm, Intervention, read_arm
+from mixprec.doctor._arm import Arm, ArmPlan, read_arm
 
-__all__ = ["Plan", "Script", "run_arm"]
+__all__ = ["Script", "run_arm"]
 
 ENTRY = "mixprec.doctor._recorder:start"
 
@@ -29,17 +29,7 @@ class Script:
     """Files whose text is another one in this run, path to text."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """An arm before it has run. `trace` asks for a location arm: {"iteration": 7}."""
-
-    name: str
-    interventions: tuple[Intervention, ...] = ()
-    steps: int | None = None
-    trace: Mapping[str, Any] | None = None
-
-
-def run_arm(script: Script, plan: Plan, timeout: float | None = None) -> Arm:
+def run_arm(script: Script, plan: ArmPlan, timeout: float | None = None) -> Arm:
     """Runs one arm. What it was told to change and could not is in `Arm.uncontrolled`."""
     with tempfile.TemporaryDirectory(prefix="mixprec-arm-") as folder:
         outcome = run_script(

@@ -10,6 +10,7 @@ import textwrap
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -28,6 +29,8 @@ __all__ = ["crash_of", "watch_exceptions"]
 
 CONSEQUENCES = ("ProcessRaisedException", "ProcessExitedException", "ChildFailedError")
 """What a parent raises because a child failed: the child tells the cause."""
+
+_PACKAGE = str(Path(__file__).parents[2])
 
 Report = Callable[[BaseException], None]
 
@@ -94,7 +97,7 @@ def crash_of(error: BaseException, scene: Scene, regions: Regions, names: Module
         raised_in=f"{frames[-1][0].f_code.co_filename}:{frames[-1][1]} in {frames[-1][0].f_code.co_name}"
         if frames
         else "",
-        traceback="".join(traceback.format_exception(error))[-8000:],
+        traceback=_without_us(error)[-8000:],
         iteration=scene.iteration,
         in_region=regions.around(error),
         in_backward=any(f.f_code.co_name == "_engine_run_backward" for f, _ in frames),
@@ -104,6 +107,13 @@ def crash_of(error: BaseException, scene: Scene, regions: Regions, names: Module
         names=tuple(named),
         rank=scene.writer.rank,
     )
+
+
+def _without_us(error: BaseException) -> str:
+    """The traceback as the script would have shown it, without the frames of taps."""
+    told = traceback.TracebackException.from_exception(error)
+    told.stack = traceback.StackSummary.from_list([f for f in told.stack if not f.filename.startswith(_PACKAGE)])
+    return "".join(told.format())
 
 
 def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:

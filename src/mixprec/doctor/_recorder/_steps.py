@@ -98,6 +98,7 @@ class Steps:
         """The optimizer's gradients are complete and about to be unscaled, clipped or used."""
         number = self._scene.optimizers.of(optimizer)
         if number not in self._open:
+            self._write([number] if number in self._done else [])  # its scale was never updated
             self._open[number] = _Attempt(self._read(optimizer, number))
 
     def unscaled(self, optimizer: Optimizer) -> None:
@@ -276,7 +277,7 @@ class Steps:
 
     def close(self) -> None:
         """Writes attempts that were not completed and the last word on every optimizer."""
-        for number, attempt in {**self._done, **self._open}.items():
+        for number, attempt in (*self._done.items(), *self._open.items()):
             rest = {} if "iteration" in attempt.fields else self._unfinished()
             self._scene.writer.record(StepRecord(**{**attempt.fields, **rest, "optimizer": number}))
         self._done, self._open = {}, {}

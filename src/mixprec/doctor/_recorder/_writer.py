@@ -22,13 +22,16 @@ class Writer:
     def __init__(self) -> None:
         self._file: IO[str] | None = None
         self._pid = 0
+        self._rank: int | None = None
         self._written = 0
         self._lock = threading.RLock()  # a signal handler may write too
 
     @property
     def rank(self) -> int:
-        """The rank of this process, 0 where there are none."""
-        return child.rank() or 0
+        """The rank of this process, also after its process group is gone; 0 where there are none."""
+        number = child.rank()
+        self._rank = self._rank if number is None else number
+        return self._rank or 0
 
     def record(self, record: Any) -> None:
         """Writes a record of `mixprec.doctor._arm`."""
