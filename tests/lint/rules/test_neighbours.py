@@ -25,7 +25,20 @@ class Pair:
     neighbour: str
 
 
+PENALTY = (
+    SCALER
+    + """
+for x in loader:
+    grads = torch.autograd.grad(scaler.scale(model(x).sum()), x, create_graph=True)[0]
+"""
+)
+
 PAIRS = {
+    "a scale that is only printed divides nothing": Pair(
+        "MP022",
+        PENALTY + "    loss = (grads.norm() - 1) ** 2\n    print(loss.item(), f'{scaler.get_scale()}')\n",
+        PENALTY + "    loss = (grads.norm() / scaler.get_scale() - 1) ** 2\n    print(loss.item())\n",
+    ),
     "metadata of a checkpoint is no checkpoint": Pair(
         "MP017",
         SCALER

@@ -11,6 +11,7 @@ from mixprec.lint._view import FileView
 from mixprec.lint.protocol import facts, last_name
 from mixprec.records import Finding, Severity
 
+_SHOWING = frozenset({"add_scalar", "debug", "format", "info", "log", "print", "set_postfix", "warning"})
 _SCALE = re.compile(r"(^|_)scale$|^inv", re.IGNORECASE)
 
 
@@ -107,7 +108,18 @@ def _undone(view: FileView, call: ast.Call) -> bool:
     """Whether the function reads a scale: calls get_scale(), or has a name like inv_scale."""
     scope = view.function(call) or view.tree
     nodes = [node for node in ast.walk(scope) if isinstance(node, (ast.Attribute, ast.Name))]
-    return any(_SCALE.search(last_name(node)) and not _is_method(view, node) for node in nodes)
+    return any(
+        _SCALE.search(last_name(node)) and not _is_method(view, node) and not _is_shown(view, node) for node in nodes
+    )
+
+
+def _is_shown(view: FileView, node: ast.AST) -> bool:
+    """Whether the value is only printed or logged."""
+    while (parent := view.parent(node)) is not None and not isinstance(node, ast.stmt):
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Call) and last_name(node.func) in _SHOWING):
+            return True
+        node = parent
+    return False
 
 
 def _is_method(view: FileView, node: ast.AST) -> bool:
