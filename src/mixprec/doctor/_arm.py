@@ -41,8 +41,8 @@ class Intervention:
     precision "fp32"|"bf16"|"fp16" (autocast regions and scaler) · explicit "fp32"|"bf16"|"fp16" (16-bit dtypes that the
     script names itself, such as `.half()`) · loss_scale 1.0 (fixed) · init_scale 1024.0 · learning_rate 0.1 (factor) ·
     warm_up 100 (steps) · clip 1.0 · adam_eps 1e-4 · pin_batches 4 · leave_out [17] (batch numbers) · unfused True ·
-    math_attention True · eager True (torch.compile off) · tf32_off True · deterministic True · fp32_modules ["layers.3"]
-    (module paths) · cuda_policy True (CUDA's op list for regions on the CPU) · cast_cache_off True
+    math_attention True · eager True (torch.compile off) · tf32_off True · deterministic True ·
+    fp32_modules ["layers.3"] (module paths) · cuda_policy True (CUDA's op list for regions on the CPU) · cast_cache_off True
     """
 
     name: str

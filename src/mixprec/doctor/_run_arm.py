@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from mixprec._script import Command, Outcome, run_script
 from mixprec.doctor._arm import Arm, ArmPlan, read_arm

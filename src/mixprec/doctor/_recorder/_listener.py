@@ -17,7 +17,7 @@ from mixprec.doctor._arm import ScalerRecord
 from mixprec.doctor._recorder._crash import crash_of
 from mixprec.doctor._recorder._events import Events
 from mixprec.doctor._recorder._modules import Modules
-from mixprec.doctor._recorder._numbers import dtype_name, tensors_in
+from mixprec.doctor._recorder._numbers import dtype_name, global_norm, tensors_in
 from mixprec.doctor._recorder._quiet import quiet
 from mixprec.doctor._recorder._regions import Regions
 from mixprec.doctor._recorder._scene import Scene, region_dtype, scale_of
@@ -206,7 +206,14 @@ class Recorder(Listener):
         return None, {}
 
     def backward_done(self, outputs: tuple[Tensor, ...]) -> None:
-        pass
+        if self.scene.optimizers.alive():
+            return
+        for root in self.modules.names.roots():
+            gradients = [p.grad for p in root.parameters() if p.grad is not None]
+            if gradients:
+                with quiet():
+                    norm = global_norm(gradients)
+                self.events.tell("gradients", of=type(root).__name__, norm=norm, finite=math.isfinite(norm))
 
     def differentiated(self, outputs: tuple[Tensor, ...], create_graph: bool) -> None:
         scaler, _ = self._origin(outputs)
