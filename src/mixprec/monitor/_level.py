@@ -1,0 +1,41 @@
+"""A level is a row: how often modules and samples are looked at, and how many elements a sample has.
+
+What costs next to nothing (loss, norm, scale, event, learning rate, largest logit, time) is recorded at every step of
+every level. `docs/monitor.md` has the measured cost of each level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from mixprec.errors import UnknownNameError
+
+__all__ = ["DEEP", "LEVELS", "LIGHT", "STANDARD", "Level", "level_named"]
+
+
+@dataclass(frozen=True)
+class Level:
+    """Every `every`-th step is looked at in detail: `elements` of each parameter and gradient, and all modules."""
+
+    name: str
+    every: int
+    elements: int
+
+
+LIGHT = Level("light", every=50, elements=256)
+STANDARD = Level("standard", every=20, elements=1024)
+DEEP = Level("deep", every=1, elements=4096)
+
+LEVELS: Mapping[str, Level] = MappingProxyType({level.name: level for level in (LIGHT, STANDARD, DEEP)})
+"""Every level by its name, from the cheapest."""
+
+
+def level_named(level: str | Level) -> Level:
+    """The level called `level`. Raises: UnknownNameError."""
+    if isinstance(level, Level):
+        return level
+    if level not in LEVELS:
+        raise UnknownNameError("level", level, LEVELS)
+    return LEVELS[level]

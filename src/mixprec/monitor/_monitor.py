@@ -1,0 +1,229 @@
+"""A run is watched without a change to its loop, and without waiting for it: what a step left is read a step later."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torch.optim import Optimizer
+from typing_extensions import Self
+
+from mixprec._taps import listen
+from mixprec.errors import InvalidValueError
+from mixprec.monitor._assemble import Assembler
+from mixprec.monitor._facts import run_facts
+from mixprec.monitor._level import LIGHT, Level, level_named
+from mixprec.monitor._modules import ModuleWatch
+from mixprec.monitor._names import names_in_model, names_in_optimizer
+from mixprec.monitor._outlets import Outlets
+from mixprec.monitor._record import StepRecord
+from mixprec.monitor._steps import ClosedStep, StepWatch
+from mixprec.monitor._weights import BufferWatch
+from mixprec.monitor.alerts import Alerts, Rule
+from mixprec.monitor.sinks import Sink
+from mixprec.monitor.sinks.jsonl import JsonlSink, last_step
+from mixprec.records import Finding
+
+if TYPE_CHECKING:
+    from mixprec._precision import Precision
+
+__all__ = ["Monitor"]
+
+KEPT = 1000
+IN_FLIGHT = 8
+"""Steps that may be on their way to the host before the oldest is waited for."""
+
+logger = logging.getLogger("mixprec.monitor")
+
+
+class Monitor:
+    """Watches a training run: records every step, warns before it breaks.
+
+        with Monitor(model, optimizer, folder="runs/first"):
+            ...  # the loop as it is
+
+    Scalers (`torch.amp.GradScaler`, its subclasses, mixprec's), clipping and backward are heard where the script calls
+    them. A step is recorded one step late. What is wrong is logged (logger "mixprec.monitor"), once.
+
+    Args:
+        model: the model; several as a sequence or a mapping by name; None watches optimizers only. Wrap it with DDP or
+            compile it before or after; a compiled one must not have run yet.
+        optimizers: those whose steps count.
+        precision: a `Precision`, in place of model and optimizers.
+        folder: where to write `rankN.jsonl`; a run that is there is continued. None keeps the latest 1000 records in
+            `records`.
+        level: "light", "standard" or "deep"; what differs is how often modules and samples are looked at.
+        sinks: where else records go, such as `sinks.tensorboard.TensorBoardSink("runs/first")`; on rank 0 only.
+        on_alert: called with each `Finding`, on every rank.
+        rules: alerts to watch for; None is all of them.
+        rank: this process's rank where torch.distributed does not know it.
+
+    Raises: InvalidValueError, UnknownNameError for arguments.
+
+    **Cost**: docs/monitor.md has the measured ratios. No host sync on accelerators: one asynchronous copy per step.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Sequence[nn.Module] | dict[str, nn.Module] | None = None,
+        *optimizers: Optimizer,
+        precision: Precision | None = None,
+        folder: str | Path | None = None,
+        level: str | Level = LIGHT,
+        sinks: Iterable[Sink] = (),
+        on_alert: Callable[[Finding], Any] | None = None,
+        rules: Iterable[Rule] | None = None,
+        rank: int | None = None,
+    ) -> None:
+        self.level = level_named(level)
+        self.folder = None if folder is None else Path(folder)
+        self.records: deque[StepRecord] = deque(maxlen=KEPT)
+        self.findings: list[Finding] = []
+        self._outlets = Outlets([*([JsonlSink(self.folder)] if self.folder is not None else []), *sinks])
+        self._alerts, self._on_alert, self._rank = Alerts(rules), on_alert, rank
+        self._assembler = Assembler()
+        self._pending: deque[ClosedStep] = deque()
+        self._optimizers: list[Optimizer] = []
+        self._offset: int | None = None
+        self._said: set[str] = set()
+        self._process = os.getpid()
+        self._modules, self._buffers = ModuleWatch(self.level.elements), BufferWatch()
+        self._steps = StepWatch(self.level, self._modules, self._buffers, self._closed, self._failed)
+        for name, module in _named(precision.model if model is None and precision is not None else model):
+            self.watch(module, name)
+        for optimizer in optimizers or (precision.optimizers if precision is not None else ()):
+            self.watch_optimizer(optimizer)
+        self._listening = listen(self._steps)
+        self._at_exit = _closing(weakref.ref(self))
+        atexit.register(self._at_exit)
+
+    # what is watched
+
+    def watch(self, model: nn.Module, name: str = "") -> None:
+        """Watches `model` too, its modules under paths that begin with `name`.
+
+        Raises: InvalidValueError unless it is a module.
+        """
+        if not isinstance(model, nn.Module):
+            raise InvalidValueError("model", type(model).__name__, "a torch.nn.Module, several of them, or None")
+        self._modules.attach(model, name)
+        self._buffers.attach(model, name)
+        self._steps.name(names_in_model(model, name))
+
+    def watch_optimizer(self, optimizer: Optimizer) -> None:
+        """Counts the steps of `optimizer` too.
+
+        Raises: InvalidValueError unless it is an optimizer.
+        """
+        if not isinstance(optimizer, Optimizer):
+            raise InvalidValueError("optimizer", type(optimizer).__name__, "a torch.optim.Optimizer")
+        name = f"optimizer{len(self._optimizers)}"
+        self._optimizers.append(optimizer)
+        self._steps.add(optimizer, name, names_in_optimizer(optimizer, name))
+
+    # steps
+
+    def _closed(self, step: ClosedStep) -> None:
+        if os.getpid() != self._process:
+            return  # a forked child has the hooks but is not the run
+        self._pending.append(step)
+        while len(self._pending) > 1 and (self._landed() or len(self._pending) > IN_FLIGHT):
+            self._deliver(self._pending.popleft())
+
+    def _landed(self) -> bool:
+        flight = self._pending[0].flight
+        return flight is None or flight.landed
+
+    def _deliver(self, step: ClosedStep) -> None:
+        try:
+            record = self._record(step)
+        except Exception as error:  # whatever goes wrong here is ours; the run must not notice
+            self._failed("record", error)
+            return
+        self.records.append(record)
+        self._outlets.step(record)
+        for finding in self._alerts.look(record):
+            self._say(finding, record.step)
+        if record.skipped:
+            self._steps.look_soon()
+
+    def _record(self, step: ClosedStep) -> StepRecord:
+        if self._offset is None:
+            self._begin()
+        found = {} if step.flight is None else step.flight.read()
+        record = self._assembler.record(step, found)
+        return record if not self._offset else replace(record, step=record.step + self._offset)
+
+    def _begin(self) -> None:
+        facts = run_facts(self.level.name, self._optimizers, self._rank, 0)
+        self._offset = 0 if self.folder is None else last_step(self.folder, facts.rank) + 1
+        self._outlets.begin(replace(facts, first_step=self._offset))
+
+    def _say(self, finding: Finding, step: int) -> None:
+        self.findings.append(finding)
+        self._outlets.finding(finding, step)
+        if self._outlets.rank == 0:
+            advice = "" if finding.fix is None else f" {finding.fix.text}"
+            logger.warning("step %d: %s %s: %s%s", step, finding.code, finding.name, finding.message, advice)
+        if self._on_alert is not None:
+            try:
+                self._on_alert(finding)
+            except Exception as error:  # the callback's own fault; said once
+                self._failed("on_alert", error)
+
+    def _failed(self, what: str, error: Exception) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            logger.warning("the monitor failed in %s and goes on without it: %s: %s", what, type(error).__name__, error)
+
+    # the end
+
+    def flush(self) -> None:
+        """Records what is still on its way. **Cost**: waits for the accelerator."""
+        while self._pending:
+            self._deliver(self._pending.popleft())
+
+    def close(self) -> None:
+        """Records the last step, takes every hook out and closes the sinks; a second call does nothing."""
+        if os.getpid() != self._process:
+            return
+        self._listening.remove()
+        self._modules.remove()
+        self.flush()
+        self._outlets.close()
+        atexit.unregister(self._at_exit)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _closing(reference: weakref.ref[Monitor]) -> Callable[[], None]:
+    def close() -> None:
+        monitor = reference()
+        if monitor is not None:
+            monitor.close()
+
+    return close
+
+
+def _named(model: Any) -> Iterable[tuple[str, nn.Module]]:
+    if model is None:
+        return ()
+    if isinstance(model, nn.Module):
+        return (("", model),)
+    if isinstance(model, dict):
+        return model.items()
+    if isinstance(model, (list, tuple)):
+        return ((str(number), module) for number, module in enumerate(model))
+    return (("", model),)
