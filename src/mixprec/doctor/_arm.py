@@ -42,7 +42,7 @@ class Intervention:
     script names itself, such as `.half()`) · loss_scale 1.0 (fixed) · init_scale 1024.0 · learning_rate 0.1 (factor) ·
     warm_up 100 (steps) · clip 1.0 · adam_eps 1e-4 · pin_batches 4 · leave_out [17] (batch numbers) · unfused True ·
     math_attention True · eager True (torch.compile off) · tf32_off True · deterministic True ·
-    fp32_modules ["layers.3"] (module paths) · cuda_policy True (CUDA's op list for regions on the CPU) · cast_cache_off True
+    fp32_modules ["layers.3"] (module paths) · cast_cache_off True · cuda_policy True (CUDA's op list on the CPU)
     """
 
     name: str
@@ -262,8 +262,14 @@ class Crash:
 
 @dataclass(frozen=True)
 class TracedOp:
-    """An op that the location arm singled out, with the role it plays: `first_inf`, `first_nan`, `source` (where the
-    value that broke it came from), `stagnant`, `saturating`, `mixed`.
+    """An op that the location arm singled out, with the role it plays.
+
+    `first_inf`, `first_nan`, `nan_from_inf`, `given`, `hidden`: as `mixprec._trace.Origin` says. `source`: wrote an
+    operand of one of these. `failed`: raised (without outputs). `flush`: lost small gradients, `measures` are
+    (share that became 0, share that became subnormal, scale at which nothing is lost). `stagnant`: added something to
+    a 16-bit accumulator that did not change by it, though it would have in float32. `saturating`: positions (they come
+    from `arange` or are integers) beyond the format's exact integers. `mixed`: met 16-bit and float32 operands and
+    gave float32. `largest`: the largest output of a 16-bit op in forward.
     """
 
     role: str
@@ -272,6 +278,8 @@ class TracedOp:
     source: str = ""
     """Text of the user's line."""
     constants: tuple[float, ...] = ()
+    """Numbers that are written on that line."""
+    measures: tuple[float, ...] = ()
     rank: int = 0
 
 
@@ -423,6 +431,7 @@ _LISTS: dict[str, type[Any]] = {
     "tensors": TensorStats,
     "inputs": TensorStats,
     "outputs": TensorStats,
+    "exact": TensorStats,
 }
 
 

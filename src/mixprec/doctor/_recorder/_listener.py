@@ -180,7 +180,10 @@ class Recorder(Listener):
             scale, value = scale_of(scaler), _value_of(outputs[0])
             loss = {**loss, "value": value / scale if scale else value}
         loss["region"] = loss.get("region") or self._last_region
-        self._scaled.clear() if scaler is not None else None
+        if scaler is not None:
+            self._scaled.clear()
+            if self.scene.locator is not None:
+                self.scene.locator.scale = scale_of(scaler)
         self.steps.backward(loss, scaler)
         self.events.tell(
             "backward",
@@ -291,6 +294,8 @@ class Recorder(Listener):
 
     def crashed(self, error: BaseException) -> None:
         """`error` ends this process or a thread of it."""
+        if self.scene.locator is not None:
+            self.scene.locator.finish()
         with quiet():
             crash = crash_of(error, self.scene, self.regions, self.modules.names)
         if crash is not None:
@@ -302,7 +307,8 @@ class Recorder(Listener):
             self.scene.iteration or self.modules.names.roots() or self.scene.optimizers.alive()
         ):
             return
-        for part in (self.events.flush, self.steps.close, self.modules.close, self.regions.close):
+        locate = [] if self.scene.locator is None else [self.scene.locator.finish]
+        for part in (*locate, self.events.flush, self.steps.close, self.modules.close, self.regions.close):
             try:
                 part()
             except Exception as error:

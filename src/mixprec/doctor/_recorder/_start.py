@@ -21,6 +21,7 @@ from mixprec.doctor import interventions
 from mixprec.doctor._arm import WarningRecord
 from mixprec.doctor._recorder._crash import watch_exceptions
 from mixprec.doctor._recorder._listener import Recorder
+from mixprec.doctor._recorder._location import Locator, traced
 from mixprec.doctor._recorder._scene import Scene
 from mixprec.doctor._recorder._writer import Writer
 from mixprec.records import Location
@@ -42,6 +43,9 @@ def start(options: dict[str, Any]) -> Callable[[], None]:
     _end_in_order()
     listen(recorder)
     _say_facts(writer)
+    iteration = traced(options)
+    if iteration is not None:
+        scene.locator = Locator(scene, iteration, lambda: _end(writer))
     return recorder.close
 
 

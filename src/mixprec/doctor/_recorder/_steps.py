@@ -214,7 +214,7 @@ class Steps:
             rank=self._scene.writer.rank,
         )
         self._began, self._fresh = now, True
-        self._scene.iteration += 1
+        self._scene.turn()
         self._about(number).attempts += 1
         self._done[number] = attempt
         self._unscaled.discard(number)
