@@ -57,7 +57,8 @@ class ArmPlan:
     """An arm before it has run: what `next_arm` returns.
 
     `steps` are attempts per optimizer, None for as many as the examination wants. `trace` asks for a location arm:
-    {"iteration": 7} runs everything before that iteration as ever, this one under the tracer, and ends.
+    {"iterations": [0, 7]} runs these under the tracer, everything else before the last of them as ever, and ends.
+    Iteration 0 begins where torch is imported; where the script ends or raises before it is over, it ends there.
     """
 
     name: str

@@ -43,9 +43,9 @@ def start(options: dict[str, Any]) -> Callable[[], None]:
     _end_in_order()
     listen(recorder)
     _say_facts(writer)
-    iteration = traced(options)
-    if iteration is not None:
-        scene.locator = Locator(scene, iteration, lambda: _end(writer))
+    iterations = traced(options)
+    if iterations:
+        scene.locator = Locator(scene, iterations, lambda: _end(writer))
     return recorder.close
 
 
