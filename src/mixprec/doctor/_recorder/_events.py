@@ -41,6 +41,8 @@ class Events:
         **data: Any,
     ) -> None:
         """One call happened, at the user's line that led here unless `site` is given."""
+        if self._scene.locator is not None and kind != "step":  # told inside a hook that must not be changed meanwhile
+            self._scene.locator.settle()
         if self._scene.iteration != self._iteration:
             self._turn()
         if len(self._held) >= HELD:

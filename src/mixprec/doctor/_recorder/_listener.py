@@ -273,6 +273,8 @@ class Recorder(Listener):
             self.modules.done(module, args, kwargs, output)
 
     def _forward_began(self, kind: str, **data: Any) -> None:
+        if self.scene.locator is not None and self.scene.locator.model is None:
+            self.scene.locator.model = next(iter(self.modules.names.roots()), None)
         self.events.tell("forward_begin", of=kind, **data)
 
     def converted(self, module: nn.Module, dtype: torch.dtype) -> None:

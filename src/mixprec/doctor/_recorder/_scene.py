@@ -51,8 +51,6 @@ class Scene:
     def turn(self) -> None:
         """An attempt at a step is over."""
         self.iteration += 1
-        if self.locator is not None:
-            self.locator.turned()
 
     def scaler(self, scaler: Any) -> int | None:
         """The number of an enabled scaler; None for a disabled one, which does nothing."""
