@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mixprec.lint.dtypes._dtypes import FORMATS, INTEGERS, LOW
-from mixprec.lint.dtypes._layers import parameters
+from mixprec.lint.dtypes._layers import each_parameter, parameters
 from mixprec.lint.dtypes._region import rule_of
 from mixprec.lint.dtypes._state import Event
 from mixprec.lint.dtypes._trace import Hit, Trace, happened, held, traces
@@ -44,6 +44,7 @@ __all__ = [
     "Value",
     "Wrapped",
     "dtype_words",
+    "each_parameter",
     "happened",
     "held",
     "number_of",

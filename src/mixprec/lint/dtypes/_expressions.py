@@ -18,6 +18,7 @@ from mixprec.lint.dtypes._displays import Displays
 from mixprec.lint.dtypes._dtypes import FLOAT32, INTEGERS, one
 from mixprec.lint.dtypes._frame import Frame
 from mixprec.lint.dtypes._given import Given
+from mixprec.lint.dtypes._graph import with_graph
 from mixprec.lint.dtypes._joins import element, join
 from mixprec.lint.dtypes._region import rule_of
 from mixprec.lint.dtypes._state import Event
@@ -120,7 +121,7 @@ class Expressions(Displays):
     def op(self, call: Call, frame: Frame, module: Instance | None = None) -> Value:
         """Run an op on values and note that it ran."""
         self.state.step()
-        value = operate(call)
+        value = with_graph(call, operate(call), self.state.no_grad)
         if self.state.region.enabled is False and call.name in _PRODUCTS:
             self.state.products += 1
             self.state.trained_products += any(Tag.PARAMETER in t.tags for t in call.operands() if t is not None)

@@ -11,7 +11,17 @@ from mixprec.lint.dtypes._joins import join
 from mixprec.lint.dtypes._state import State
 from mixprec.lint.dtypes._values import UNKNOWN, Choice, Instance, Items, Optimizer, Table, Tag, Tensor, Value, Wrapped
 
-__all__ = ["CONTAINERS", "LAYERS", "Layer", "convert", "duplicate", "parameters", "trained", "weight_of"]
+__all__ = [
+    "CONTAINERS",
+    "LAYERS",
+    "Layer",
+    "convert",
+    "duplicate",
+    "each_parameter",
+    "parameters",
+    "trained",
+    "weight_of",
+]
 
 
 @dataclass(frozen=True)
@@ -157,6 +167,25 @@ def parameters(value: Value, seen: set[int] | None = None) -> Value | None:
         if inner is not None:
             found = inner if found is None else join(found, inner)
     return found
+
+
+def each_parameter(value: Value, seen: set[int] | None = None) -> Iterator[Tensor]:
+    """Every parameter of a module that is known one by one; of a layer, one stands for all."""
+    seen = set() if seen is None else seen
+    if isinstance(value, Wrapped):
+        yield from each_parameter(value.inner, seen)
+    elif isinstance(value, Instance) and id(value) not in seen:
+        seen.add(id(value))
+        weight = weight_of(value)
+        if weight is not None:
+            yield weight
+        for _, part in _parts(value):
+            yield from each_parameter(part, seen)
+    elif isinstance(value, Tensor) and Tag.PARAMETER in value.tags:
+        yield value
+    elif isinstance(value, (Items, Table)):
+        for member in _members(value):
+            yield from each_parameter(member, seen)
 
 
 def _loose(value: Value, seen: set[int]) -> Value | None:

@@ -189,7 +189,8 @@ class Names(abc.ABC):
         if name in _SHAPES:
             return NUMBER
         if name in _TRANSPOSED:
-            return tensor if name in ("data", "real") else replace(tensor, shape=None)
+            tags = tensor.tags - {Tag.LEARNED} if name == "data" else tensor.tags
+            return replace(tensor, tags=tags, shape=tensor.shape if name in ("data", "real") else None)
         if name == "grad":
             return Tensor(tensor.dtypes, tags=frozenset({Tag.GRADIENT}), why=tensor.why)
         return Method(tensor, name)

@@ -27,6 +27,7 @@ from mixprec.lint.dtypes._values import (
     Instance,
     Items,
     Table,
+    Tag,
     Tensor,
     Value,
     Wrapped,
@@ -103,7 +104,7 @@ class Statements(Calls):
             inner = call.func.value
             if isinstance(value, Tensor) and isinstance(inner, (ast.Name, ast.Attribute)):
                 known = self.value(inner, frame)
-                if known is UNKNOWN or (isinstance(known, Tensor) and known.tags & value.tags):
+                if known is UNKNOWN or (isinstance(known, Tensor) and known.tags & value.tags - {Tag.LEARNED}):
                     self.bind(inner, value, frame)
         return _GOES_ON
 

@@ -54,10 +54,11 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 class Tag(str, enum.Enum):
     """What is known of a tensor beside its dtype. A tensor has a tag only where it surely holds."""
 
-    ACCUMULATOR = "made as zeros with at most one element"
+    ACCUMULATOR = "made as zeros with a few elements"
     BUFFER = "a buffer of a module"
     DIVIDED = "already divided"
     GRADIENT = "the gradient of parameters"
+    LEARNED = "computed from parameters, with gradients on"
     MAYBE_MODULE = "a tensor or a module, made half"
     MIN_MASK = "holds finfo.min where it masks"
     NOISE = "drawn at random"

@@ -5,6 +5,7 @@ An expression in which nothing can happen is not evaluated; only what it is made
 
 from __future__ import annotations
 
+import abc
 import ast
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -33,8 +34,9 @@ from mixprec.lint.protocol._values import (
 if TYPE_CHECKING:
     from mixprec.lint._view import FileView
 
-__all__ = ["Binding"]
+__all__ = ["Binding", "Comprehension"]
 
+Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 _OUT_OF_GRAPH = frozenset(
     {"FloatTensor", "as_tensor", "data", "detach", "from_numpy", "item", "numpy", "tensor", "tolist"}
 )
@@ -66,7 +68,15 @@ class Binding(Calls):
         return pairs
 
     def _split(self, node: ast.expr, path: Path) -> list[Path]:
-        return self._choose(node, path) if isinstance(node, ast.IfExp) else self.expand(node, path)  # type: ignore[arg-type]  # _splitting yields calls and choices only
+        if isinstance(node, ast.IfExp):
+            return self._choose(node, path)
+        if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+            return self.comprehend(node, path)
+        return self.expand(node, path)  # type: ignore[arg-type]  # _splitting yields calls, choices and comprehensions
+
+    @abc.abstractmethod
+    def comprehend(self, node: Comprehension, path: Path) -> list[Path]:
+        """A comprehension walked as the loop that it is; its value is left in `expanded`."""
 
     def _choose(self, node: ast.IfExp, path: Path) -> list[Path]:
         out = []
@@ -173,8 +183,11 @@ class Binding(Calls):
 
 
 def _splitting(node: ast.AST, is_hot: Callable[[ast.AST], bool]) -> Iterable[ast.expr]:
-    """Hot calls and choices in the order of evaluation; not those inside lambdas and comprehensions."""
-    if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)) or not is_hot(node):
+    """Hot calls, choices and comprehensions in the order of evaluation; nothing from inside lambdas."""
+    if isinstance(node, ast.Lambda) or not is_hot(node):
+        return
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+        yield node
         return
     if isinstance(node, ast.IfExp):
         yield from _splitting(node.test, is_hot)

@@ -27,7 +27,7 @@ from mixprec.lint.protocol._values import (
 )
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Mapping
 from mixprec.lint.protocol._library import Library
 
 __all__ = ["Calls"]
@@ -35,6 +35,7 @@ __all__ = ["Calls"]
 _HARMLESS = re.compile(
     r"sched|save|load|log|print|adjust|warm|get_|set_|build|make|create|init|state|lr|len|isinstance|prepare|DataParallel|compile|EMA|ema"
 )
+_LOOKS = frozenset({"callable", "hasattr", "id", "isinstance", "print", "repr", "str", "type"})
 _LOGS = re.compile(
     r"log|print|write|writer|append|update|scalar|info|debug|record|report|meter|postfix|add", re.IGNORECASE
 )
@@ -79,10 +80,41 @@ class Calls(Library):
                     break
         if isinstance(func, Function):
             args, kwargs = self.arguments(call, path)
+            if not func.raw and self._wrappers(func):
+                return self._through_wrappers(call, func, args, kwargs, path)
             if last_name(call.func) in CLIPPERS and not func.view.memo(facts).is_hot(func.node):
                 return self._clip_call(call, path)
             return [self._kept(call, one, one.result) for one in self.run(func, args, kwargs, call, path)]
         return self._unresolved(call, func, path)
+
+    def _wrappers(self, function: Function) -> list[ast.expr]:
+        """Decorators of the project that may do more than call the function."""
+        known = function.view.memo(facts)
+        nodes = getattr(function.node, "decorator_list", ())
+        return [node for node in nodes if last_name(node) in known.functions and known.is_hot(node)]
+
+    def _through_wrappers(
+        self, call: ast.Call, function: Function, args: list[Value], kwargs: Mapping[str, Value], path: Path
+    ) -> list[Path]:
+        """A call of a decorated function: what its decorators made of it is called."""
+        paths = [path]
+        path.result = replace(function, bound=None, raw=True)
+        for node in reversed(self._wrappers(function)):
+            wrapper = self.quiet(node, Path(chain=(function.chain[-1],)))
+            if not isinstance(wrapper, Function):
+                self.machine.escape(path, list(path.optimizers))
+                return self.done(call, path, Opaque(f"?{id(call)}{self.place(path)}", bool(path.loops), unsure=True))
+            paths = [out for one in paths for out in self.run(wrapper, [one.result], {}, node, one)]
+        own = [] if function.bound is None else [function.bound]
+        out: list[Path] = []
+        for one in paths:
+            if isinstance(one.result, Function):
+                done = self.run(one.result, [*own, *args], kwargs, call, one)
+                out += [self._kept(call, each, each.result) for each in done]
+            else:
+                self.machine.escape(one, list(one.optimizers))
+                out += self.done(call, one, Opaque(f"?{id(call)}{self.place(one)}", bool(one.loops), unsure=True))
+        return out
 
     def _partial(self, call: ast.Call, func: Partial, path: Path) -> list[Path]:
         args, kwargs = self.arguments(call, path)
@@ -111,6 +143,8 @@ class Calls(Library):
         args, kwargs = self.arguments(call, path)
         every = [*args, *kwargs.values()]
         name = last_name(call.func)
+        if call in self.facts(path).carried.indirect or (not _is_quiet(func) and any(map(_takes_part, every))):
+            self.machine.escape(path, list(path.optimizers))
         for value, node in zip(args, call.args, strict=False):
             if isinstance(value, Opaque) and value.mark is not None and _LOGS.search(name):
                 self.machine.shown(path, value.mark, node)
@@ -161,6 +195,18 @@ class Calls(Library):
             and isinstance(target.value, ast.Name)
             and target.value.id == "self"
         )
+
+
+def _takes_part(value: Value) -> bool:
+    """Whether an argument is a function that touches the protocol: whoever gets it may call it."""
+    if isinstance(value, Partial):
+        return _takes_part(value.function)
+    return isinstance(value, Function) and value.view.memo(facts).is_hot(value.node)
+
+
+def _is_quiet(func: Value) -> bool:
+    """Whether what is called only looks at functions that it is given."""
+    return isinstance(func, Known) and func.name in _LOOKS
 
 
 def _optimizer_base(base: ast.expr) -> bool:

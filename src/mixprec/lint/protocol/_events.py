@@ -60,7 +60,14 @@ class Events(Expressions):
         for arg in call.args:
             value = self.value(arg, path)
             args += value.items if isinstance(arg, ast.Starred) and isinstance(value, Items) else (value,)
-        return args, {given.arg: self.value(given.value, path) for given in call.keywords if given.arg is not None}
+        keywords: dict[str, Value] = {}
+        for given in call.keywords:
+            value = self.value(given.value, path)
+            if given.arg is not None:
+                keywords[given.arg] = value
+            elif isinstance(value, Table):
+                keywords |= {name: item for name, item in value.items if isinstance(name, str)}
+        return args, keywords
 
     def scaler(self, value: Value, node: ast.expr, path: Path) -> Scaler | None:
         """`value` as a scaler, where it plays one."""

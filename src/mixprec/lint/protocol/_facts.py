@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from mixprec.lint._constants import DTYPES
 from mixprec.lint._names import AUTOCASTS, SCALERS
+from mixprec.lint.protocol._carried import Carried
+from mixprec.lint.protocol._last_name import last_name
 
 if TYPE_CHECKING:
     from mixprec.lint._view import FileView
@@ -62,15 +64,6 @@ _SCALER = re.compile(
 )
 
 
-def last_name(node: ast.AST | None) -> str:
-    """The last name of a name or attribute chain, of a subscript or call of one; empty for anything else."""
-    while isinstance(node, (ast.Call, ast.Subscript)):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    if isinstance(node, ast.Name):
-        return node.id
-    return node.attr if isinstance(node, ast.Attribute) else ""
-
-
 class Facts:
     """The facts of one file."""
 
@@ -84,7 +77,7 @@ class Facts:
         self.members = _members(view)
         self.generators = {function for node in _yields(view) if (function := view.function(node)) is not None}
         self.called = {last_name(call.func) for call in view.nodes(ast.Call)}
-        self.scalers = set(self._scaler_names())
+        self.scalers = self._also_called(set(self._scaler_names()))
         self.optimizers = set(self._optimizer_names())
         self.counters = set(self._counters())
         self.tested: set[str] = set()
@@ -95,6 +88,8 @@ class Facts:
             and call.func.attr in ("append", "extend", "insert", "pop", "update")
         }
         self.hot: set[ast.AST] = set()
+        self.carried = Carried(view)
+        self.carried_names: set[str] = set()
         self.switches: set[ast.AST] = set()
         self.core = False
         self.exits: set[ast.AST] = set()
@@ -132,6 +127,19 @@ class Facts:
         for name, value in _assigned(self.view):
             if isinstance(value, ast.Call) and self.view.dotted(value.func) in SCALERS:
                 yield name
+
+    def _also_called(self, names: set[str]) -> set[str]:
+        """`names`, and what variables of these names are assigned to: `self.aux_scaler = scaler`."""
+        copies = [
+            (target, last_name(value))
+            for target, value in _assigned(self.view)
+            if isinstance(value, (ast.Attribute, ast.Name, ast.Subscript)) and target
+        ]
+        while True:
+            fresh = {target for target, source in copies if source in names} - names
+            if not fresh:
+                return names
+            names |= fresh
 
     def _optimizer_names(self) -> Iterator[str]:
         zeroed, stepped = set(), set()
@@ -186,18 +194,38 @@ class Facts:
     # --- heat
 
     def _warm(self) -> None:
-        names = self._hot_calls()
-        while names:
+        names, carried = self._hot_calls(), set[str]()
+        while names or carried:
             fresh: set[tuple[str, bool]] = set()
             for call in self.view.nodes(ast.Call):
-                if call not in self.hot and (last_name(call.func), isinstance(call.func, ast.Attribute)) in names:
+                name = last_name(call.func)
+                if name in carried and (name, isinstance(call.func, ast.Attribute)) not in names:
+                    self.carried.indirect.add(call)
+                elif (name, isinstance(call.func, ast.Attribute)) not in names:
+                    continue
+                if call not in self.hot:
                     fresh |= self._heat(call)
-            names = fresh
+            names, carried = self._pass_on(names, carried, fresh)
         self.tested = set(self._tested())
         for assign in self.view.nodes(ast.Assign):
             if self._sets_a_switch(assign):
                 self.switches.add(assign)
                 self.switches.update(_within_function(self.view, assign))
+
+    def _pass_on(
+        self, names: set[tuple[str, bool]], carried: set[str], fresh: set[tuple[str, bool]]
+    ) -> tuple[set[tuple[str, bool]], set[str]]:
+        """Names under which hot functions are called, directly and as what they were assigned to or given as."""
+        onward: set[str] = set()
+        hot = {name for name, _ in names | fresh}
+        mentions = [*self.carried.functions(hot & set(self.functions)), *self.carried.names(carried)]
+        for mention in mentions:
+            fresh |= self._heat(mention)
+            onward |= set(self.carried.onward(mention))
+        onward |= set(self.carried.wrappers(f for name in hot for f in self.functions.get(name, ())))
+        new = onward - self.carried_names
+        self.carried_names |= new
+        return fresh, new
 
     def _hot_calls(self) -> set[tuple[str, bool]]:
         names: set[tuple[str, bool]] = set()

@@ -125,8 +125,15 @@ class Functions(Binding):
         path.exit = None
         path.chain, path.contexts, path.expanded = chain, contexts, dict(expanded)
         self.most_optimizers = max(self.most_optimizers, len(path.optimizers))
-        path.env = {place: value for place, value in path.env.items() if place[0] != frame}
+        if not self._captured(frame, path):
+            path.env = {place: value for place, value in path.env.items() if place[0] != frame}
         self._collect(path)
+
+    @staticmethod
+    def _captured(frame: int, path: Path) -> bool:
+        """Whether a function that was made in `frame` outlives it."""
+        kept = (path.result, *path.heap.values(), *(v for place, v in path.env.items() if place[0] != frame))
+        return any(frame in one.chain for value in kept for one in _functions_in(value))
 
     def _collect(self, path: Path) -> None:
         """Optimizers and scalers that were made in a function and went with it are forgotten."""
@@ -158,6 +165,10 @@ class Functions(Binding):
         bound |= {name: value for name, value in zip(names, given, strict=False) if value is not None}
         every = {*names, *(arg.arg for arg in spec.kwonlyargs)}
         bound |= {name: value for name, value in kwargs.items() if name in every}
+        if spec.vararg is not None:
+            bound[spec.vararg.arg] = Items(tuple(value for value in given[len(names) :] if value is not None))
+        if spec.kwarg is not None:
+            bound[spec.kwarg.arg] = Table(tuple((name, value) for name, value in kwargs.items() if name not in every))
         for name in (*every, *(a.arg for a in (spec.vararg, spec.kwarg) if a is not None)):
             path.env[(frame, name)] = bound.get(name, Opaque(f"p:{id(function.node)}:{name}", outside=True))
 
@@ -197,6 +208,18 @@ class Functions(Binding):
 
 def _is_static(node: ast.AST) -> bool:
     return any(last_name(d) == "staticmethod" for d in getattr(node, "decorator_list", ()))
+
+
+def _functions_in(value: Value) -> Iterable[Function]:
+    """The functions in a value, those in collections and partial calls included."""
+    if isinstance(value, Function):
+        yield value
+    elif isinstance(value, Items):
+        yield from (one for item in value.items for one in _functions_in(item))
+    elif isinstance(value, Table):
+        yield from (one for _, item in value.items for one in _functions_in(item))
+    elif isinstance(value, Partial):
+        yield from (one for item in (value.function, *value.args) for one in _functions_in(item))
 
 
 def _keys(value: Value) -> set[str]:

@@ -16,6 +16,7 @@ from mixprec.lint.protocol._taint import short
 from mixprec.lint.protocol._values import (
     Const,
     Context,
+    Function,
     Items,
     Known,
     Opaque,
@@ -79,6 +80,10 @@ class Library(Events):
             return Context("join", call)
         if name in ("functools.partial", "partial") and args:
             return Partial(args[0], tuple(args[1:]), dict(kwargs), call)
+        if tail == "compile" and name.startswith("torch.") and args and isinstance(args[0], Function):
+            return args[0]
+        if name == "getattr" and len(args) > 1 and isinstance(args[1], Const) and isinstance(args[1].value, str):
+            return self.attribute(args[0], args[1].value, path)
         if "lr_scheduler" in name and args:
             return Scheduler(f"sched{id(call)}", args[0].key if isinstance(args[0], Optimizer) else None)
         if self._makes_optimizer(call, name, tail):

@@ -174,22 +174,25 @@ class Lookup(abc.ABC):
         return value
 
     def _attribute(self, node: ast.Attribute, path: Path) -> Value:
-        base = self.value(node.value, path)
+        return self.attribute(self.value(node.value, path), node.attr, path)
+
+    def attribute(self, base: Value, attr: str, path: Path) -> Value:
+        """`base.attr`."""
         if isinstance(base, Known):
-            dotted = f"{base.name}.{node.attr}"
-            if base.name == "torch" and node.attr in DTYPES:
-                return Const(Dtype(DTYPES[node.attr]))
+            dotted = f"{base.name}.{attr}"
+            if base.name == "torch" and attr in DTYPES:
+                return Const(Dtype(DTYPES[attr]))
             return self.elsewhere(self.file(path), dotted) or Known(dotted)
-        stored = path.heap.get((base.key, node.attr))
+        stored = path.heap.get((base.key, attr))
         if stored is not None:
-            return self._counted(stored, node.attr, path)
+            return self._counted(stored, attr, path)
         if isinstance(base, Instance):
-            return self.member(base, node.attr, path)
+            return self.member(base, attr, path)
         if isinstance(base, Scaler):
-            if node.attr in ("_scale", "_init_scale"):
+            if attr in ("_scale", "_init_scale"):
                 return Opaque(f"{base.key}.scale", True, scale=self.mark(path, base))
-            return Opaque(f"{base.key}.{node.attr}", volatile=True)
-        return self._attribute_of(self.opaque(base), node.attr, path)
+            return Opaque(f"{base.key}.{attr}", volatile=True)
+        return self._attribute_of(self.opaque(base), attr, path)
 
     def _attribute_of(self, base: Opaque, attr: str, path: Path) -> Opaque:
         moving = path.loops and (attr in self.facts(path).counters or attr in _COUNTERS)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from mixprec.lint.protocol._arithmetic import MOST_ITEMS
+from mixprec.lint.protocol._binding import Comprehension
 from mixprec.lint.protocol._facts import last_name
 from mixprec.lint.protocol._path import Loops, Path
 from mixprec.lint.protocol._taint import combined, is_number, short
@@ -46,17 +47,65 @@ class Looping(Functions):
         return self.block(node.orelse, self.join(out))
 
     def _iterate(self, node: ast.For | ast.AsyncFor, iterable: Value, path: Path) -> list[Path]:
-        known = isinstance(iterable, (Items, Table)) and len(iterable.items) <= MOST_ITEMS
-        count = len(iterable.items) if known and isinstance(iterable, (Items, Table)) else ITERATIONS
         outside = path.loops
         current, finished = [path], []
-        for index in range(count):
+        for index in range(self._count(iterable)):
             for one in current:
                 self._enter(node, index, outside, one)
                 self.bind(node.target, self.item(node.iter, node.target, iterable, index, one), one)
             current, broken = self._once(node.body, current)
             finished += broken
         return self._leave_loop(current or finished, outside)
+
+    def comprehend(self, node: Comprehension, path: Path) -> list[Path]:
+        """A comprehension walked as the loop that it is; its value is left in `expanded`."""
+        expanded, result = path.expanded, path.result
+        path.result = Opaque(f"each{id(node)}{self.place(path)}", bool(path.loops))
+        out = self._generate(node, 0, [path])
+        for one in out:
+            one.expanded = {**expanded, node: one.result}
+            one.result = result
+        return out
+
+    def _generate(self, node: Comprehension, level: int, paths: list[Path]) -> list[Path]:
+        """The loops of a comprehension from `level` on; each path has the last item as its `result`."""
+        if level == len(node.generators):
+            return self._each(node, paths)
+        generator, out = node.generators[level], []
+        for path, iterable in self.evaluated(generator.iter, paths):
+            outside, current = path.loops, [path]
+            for index in range(self._count(iterable)):
+                for one in current:
+                    self._enter(generator, index, outside, one)
+                    self.bind(generator.target, self.item(generator.iter, generator.target, iterable, index, one), one)
+                taken, skipped = self._passing(generator, current)
+                current = self.join([*self._generate(node, level + 1, taken), *skipped])
+            out += self._leave_loop(current, outside)
+        return out
+
+    def _each(self, node: Comprehension, paths: list[Path]) -> list[Path]:
+        out = []
+        for path, value in self.evaluated(node.value if isinstance(node, ast.DictComp) else node.elt, paths):
+            path.result = combined(f"each{id(node)}({value.key}){self.place(path)}", (value,), True)
+            out.append(path)
+        return out
+
+    def _passing(self, generator: ast.comprehension, paths: list[Path]) -> tuple[list[Path], list[Path]]:
+        """The paths that the tests of a comprehension let through, and the others."""
+        skipped: list[Path] = []
+        for test in generator.ifs:
+            taken: list[Path] = []
+            for path in self._tested(test, paths):
+                for truth, one in self.forks(self.condition(test, path), test, path):
+                    one.expanded = {}
+                    (taken if truth else skipped).append(one)
+            paths = taken
+        return paths, skipped
+
+    def _count(self, iterable: Value) -> int:
+        """How many iterations are walked."""
+        known = isinstance(iterable, (Items, Table)) and len(iterable.items) <= MOST_ITEMS
+        return len(iterable.items) if known and isinstance(iterable, (Items, Table)) else ITERATIONS
 
     def _leave_loop(self, paths: list[Path], outside: Loops) -> list[Path]:
         """The paths behind the loop; what happened in it has happened in what is around it."""

@@ -162,12 +162,16 @@ class Context:
 
 @dataclass(frozen=True)
 class Function:
-    """A function of this project, with the frames it closes over and the instance it is bound to."""
+    """A function of this project, with the frames it closes over and the instance it is bound to.
+
+    `raw`: without what its decorators make of it.
+    """
 
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
     view: FileView = field(compare=False)
     chain: tuple[int, ...]
     bound: Instance | None = None
+    raw: bool = False
 
     @property
     def key(self) -> str:

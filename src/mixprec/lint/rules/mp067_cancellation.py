@@ -40,44 +40,50 @@ def variance(x):
 
     def check(self, view: FileView) -> Iterator[Finding]:
         """One finding per difference."""
-        for hit in held(view, _differences):
+        for hit in held(view, lambda trace: _differences(trace, view)):
             yield self.finding(
                 view, hit.node, hit.message, fix=self.fix("Use x.float().var(...), which centres first.")
             )
 
 
-def _differences(trace: Trace) -> Iterator[Hit]:
+def _differences(trace: Trace, view: FileView) -> Iterator[Hit]:
     for event in trace.of("sub"):
         node, result = event.node, event.result
         if not isinstance(node, ast.BinOp) or not isinstance(result, Tensor) or not result.low:
             continue
-        first, second = _mean_of_square(node.left), _square_of_mean(node.right)
+        first, second = _mean_of_square(node.left, view), _square_of_mean(node.right, view)
         if first is not None and first == second:
             yield Hit(node, f"E[{first}²] - E[{first}]² is computed in {spoken(result)}.")
 
 
-def _mean_of_square(node: ast.expr) -> str | None:
-    inner = _mean(node)
-    return None if inner is None else _square(inner)
+def _mean_of_square(node: ast.expr, view: FileView) -> str | None:
+    inner = _mean(node, view)
+    squared = None if inner is None else _squared(_written(inner, view))
+    return None if squared is None else ast.unparse(squared)
 
 
-def _square_of_mean(node: ast.expr) -> str | None:
-    inner = _squared(node)
-    mean = None if inner is None else _mean(inner)
+def _square_of_mean(node: ast.expr, view: FileView) -> str | None:
+    inner = _squared(_written(node, view))
+    mean = None if inner is None else _mean(inner, view)
     return None if mean is None else ast.unparse(mean)
 
 
-def _mean(node: ast.expr) -> ast.expr | None:
+def _written(node: ast.expr, view: FileView) -> ast.expr:
+    """What a name was assigned, where that is one thing; another expression as it is."""
+    if not isinstance(node, ast.Name):
+        return node
+    values = view.assignments(view.function(node) or view.tree).get(node.id, ())
+    value = values[0] if len(values) == 1 else None
+    return node if value is None or isinstance(value, ast.Name) else value
+
+
+def _mean(node: ast.expr, view: FileView) -> ast.expr | None:
     """What the mean is taken of."""
+    node = _written(node, view)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "mean":
         return None
     of_torch = isinstance(node.func.value, ast.Name) and node.func.value.id == "torch"
     return (node.args[0] if node.args else None) if of_torch else node.func.value
-
-
-def _square(node: ast.expr) -> str | None:
-    inner = _squared(node)
-    return None if inner is None else ast.unparse(inner)
 
 
 def _squared(node: ast.expr) -> ast.expr | None:

@@ -61,7 +61,17 @@ def _repeats(event: Event, total: Tensor, view: FileView) -> bool:
     if not (event.inplace or _is_assigned_back(event.node, view)):
         return False
     made_in = view.loops(total.origin) if total.origin is not None else []
-    return any(loop not in made_in for loop in view.loops(event.node))
+    return any(loop not in made_in for loop in view.loops(event.node)) or _is_kept(event.node, total.origin, view)
+
+
+def _is_kept(node: ast.AST, origin: ast.AST | None, view: FileView) -> bool:
+    """Whether the total is an attribute that `__init__` makes and another method of the class adds to."""
+    made, adding = view.function(origin) if origin is not None else None, view.function(node)
+    if not isinstance(made, ast.FunctionDef) or made.name != "__init__" or not isinstance(adding, ast.FunctionDef):
+        return False
+    target = view.statement(node)
+    kept = isinstance(target, (ast.Assign, ast.AugAssign))
+    return kept and adding is not made and view.parent(made) is view.parent(adding)
 
 
 def _is_assigned_back(node: ast.AST, view: FileView) -> bool:

@@ -85,9 +85,12 @@ def _products(trace: Trace) -> Iterator[Hit]:
             yield Hit(event.node, f"Backward multiplies {spoken(mixed[0])} with float32, which raises.")
 
 
+WIDE = frozenset({"float32", "float64", "int32", "int64"})
+
+
 def mixed_operands(event: Event) -> tuple[Tensor, Tensor] | None:
-    """(a 16-bit operand, a float32 operand) of an op that takes only one dtype."""
+    """(a 16-bit operand, one that surely has another dtype) of an op that takes only one."""
     tensors = [value for value in event.args if isinstance(value, Tensor) and value.dtypes is not None]
     low = next((tensor for tensor in tensors if tensor.dtypes is not None and tensor.dtypes <= LOW), None)
-    wide = next((tensor for tensor in tensors if tensor.only("float32")), None)
+    wide = next((tensor for tensor in tensors if tensor.dtypes and tensor.dtypes <= WIDE), None)
     return None if low is None or wide is None else (low, wide)

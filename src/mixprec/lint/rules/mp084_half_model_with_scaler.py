@@ -7,7 +7,19 @@ from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import Const, Hit, Instance, Optimizer, Scaler, Tag, Tensor, Trace, held
+from mixprec.lint.dtypes import (
+    Const,
+    Hit,
+    Instance,
+    Items,
+    Optimizer,
+    Scaler,
+    Tag,
+    Tensor,
+    Trace,
+    each_parameter,
+    held,
+)
 from mixprec.lint.rules.mp061_updates_round_away import freezes
 from mixprec.records import Finding, Severity
 
@@ -78,6 +90,17 @@ def _steps(trace: Trace) -> Iterator[Hit]:
             continue
         if isinstance(trained, Tensor) and trained.half and Tag.PARAMETER in trained.tags:
             yield Hit(event.node, _said(optimizer), trained.origin)
+            continue
+        part = _half_part(optimizer) if isinstance(optimizer, Optimizer) else None
+        if part is not None:
+            yield Hit(event.node, _said(optimizer).replace("These", "Some of these", 1), part.origin)
+
+
+def _half_part(optimizer: Optimizer) -> Tensor | None:
+    """A parameter that is float16 in every run, among those of the module that the optimizer was given whole."""
+    given = optimizer.parameters
+    owner = given.owner if isinstance(given, Items) else None
+    return None if owner is None else next((one for one in each_parameter(owner) if one.only("float16")), None)
 
 
 def _said(optimizer: object) -> str:

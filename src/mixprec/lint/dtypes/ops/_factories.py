@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from mixprec.lint.dtypes._bounds import ANY, NOT_NEGATIVE, UNIT, Bounds
@@ -45,7 +46,7 @@ def _filled(call: Call) -> Value:
     if not given:
         dtypes = FLOAT32 if not (call.name in _NEW or name.endswith("_like")) else (like.dtypes if like else None)
     rank0 = like.rank0 if name.endswith("_like") and like else _rank0_of_shape(call)
-    single = rank0 is True or _one_element(call)
+    single = rank0 is True or _few_elements(call)
     tags = frozenset({Tag.ACCUMULATOR}) if name == "zeros" and single else NO_TAGS
     sizes = None if name == "eye" else _sizes(_shape(call))
     shape = like.shape if name.endswith("_like") and like else sizes
@@ -72,9 +73,14 @@ def _rank0_of_shape(call: Call) -> bool | None:
     return None if shape is None else not shape
 
 
-def _one_element(call: Call) -> bool:
+_FEW = 4
+"""Zeros of at most so many elements are made to add to."""
+
+
+def _few_elements(call: Call) -> bool:
     shape = _shape(call)
-    return shape is not None and all(number_of(size) == 1 for size in shape)
+    sizes = [number_of(size) for size in shape] if shape is not None else [None]
+    return None not in sizes and math.prod(size for size in sizes if size is not None) <= _FEW
 
 
 def _full(call: Call) -> Value:
@@ -91,6 +97,10 @@ def _full(call: Call) -> Value:
     return _finish(call, Tensor(dtypes, bounds, tags=tags, why=like.why if like else ""))
 
 
+_NUMBERS = frozenset({"float32", "int64"})
+"""What a tensor of Python numbers is that are open; that they are truth values is left out of account."""
+
+
 def _dtype_of(value: Value | None) -> Dtypes:
     """The dtype of a tensor made from a Python value."""
     if isinstance(value, Items) and value.items is not None:
@@ -98,6 +108,10 @@ def _dtype_of(value: Value | None) -> Dtypes:
         if FLOAT32 in found:
             return FLOAT32
         return found[0] if found and all(dtype == found[0] for dtype in found) else None
+    if isinstance(value, Items):
+        return _dtype_of(value.element)
+    if value is NUMBER:
+        return _NUMBERS
     if not isinstance(value, Const):
         return None
     kinds = {bool: "bool", int: "int64", float: "float32", complex: "complex64"}
