@@ -13,6 +13,7 @@ from mixprec._version import __version__
 if TYPE_CHECKING:
     from mixprec import presets
     from mixprec._autocast import autocast
+    from mixprec._convert import Converted, convert
     from mixprec._headroom import HeadroomRules
     from mixprec._kernels import Kernels
     from mixprec._lowbit import KahanSum, StochasticRounding
@@ -21,14 +22,17 @@ if TYPE_CHECKING:
     from mixprec._precision import Precision
     from mixprec._scaler import GradScaler, Guard, ShardedGradScaler
     from mixprec._schedule import SkipAwareScheduler, warmup
+    from mixprec.monitor import Monitor
     from mixprec.records import StepReport
 
 _HOME = {
+    "Converted": "mixprec._convert",
     "GradScaler": "mixprec._scaler",
     "Guard": "mixprec._scaler",
     "HeadroomRules": "mixprec._headroom",
     "KahanSum": "mixprec._lowbit",
     "Kernels": "mixprec._kernels",
+    "Monitor": "mixprec.monitor",
     "Patch": "mixprec._patch",
     "Policy": "mixprec._policy",
     "Precision": "mixprec._precision",
@@ -37,16 +41,19 @@ _HOME = {
     "StepReport": "mixprec.records",
     "StochasticRounding": "mixprec._lowbit",
     "autocast": "mixprec._autocast",
+    "convert": "mixprec._convert",
     "patch": "mixprec._patch",
     "warmup": "mixprec._schedule",
 }
 
 __all__ = [
+    "Converted",
     "GradScaler",
     "Guard",
     "HeadroomRules",
     "KahanSum",
     "Kernels",
+    "Monitor",
     "Patch",
     "Policy",
     "Precision",
@@ -56,6 +63,7 @@ __all__ = [
     "StochasticRounding",
     "__version__",
     "autocast",
+    "convert",
     "patch",
     "presets",
     "warmup",
