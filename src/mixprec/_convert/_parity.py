@@ -13,7 +13,17 @@ from torch.utils import _pytree as pytree
 
 from mixprec._convert._units import units
 
-__all__ = ["ModuleParity", "OutputParity", "Parity", "Reference", "called", "compare", "record", "reference"]
+__all__ = [
+    "ModuleParity",
+    "OutputParity",
+    "Parity",
+    "Reference",
+    "called",
+    "compare",
+    "floating",
+    "record",
+    "reference",
+]
 
 
 @dataclass(frozen=True)
