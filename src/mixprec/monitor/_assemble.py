@@ -54,8 +54,10 @@ class Assembler:
             why="" if verdict is None else verdict.why,
             grad_norm=norm,
             clipped_norm=clipped,
+            clipped_scaled=any(scaled for _, scaled in step.clips),
             lr=lrs[0] if lrs else None,
             lrs=lrs if len(lrs) > 1 else (),
+            optimizers=() if step.attempted == ["optimizer0"] else tuple(step.attempted),
             memory=step.memory,
             logit=_logit(step, found),
             format=format_name,
@@ -96,8 +98,12 @@ def _norms(step: ClosedStep, found: Found, scale: float | None) -> tuple[float |
         before = _length(found["report_norm"])
         return before, before * min(found["report_coefficient"])
     if "clip_norm" in found:
-        pairs = list(zip(found["clip_norm"], step.clips, strict=True))
-        return _length(norm for norm, _ in pairs), _length(min(norm, limit) for norm, limit in pairs)
+        pairs = [
+            (norm / divisor, min(norm, limit) / divisor)
+            for norm, (limit, scaled) in zip(found["clip_norm"], step.clips, strict=True)
+            for divisor in [scale if scaled and scale else 1.0]
+        ]
+        return _length(before for before, _ in pairs), _length(after for _, after in pairs)
     parts: list[float] = []
     for read in step.gradients:
         divisor = scale if read.scaled and scale else 1.0

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from torch import nn
 from torch.optim import Optimizer
@@ -32,9 +32,6 @@ from mixprec.monitor.sinks import Sink
 from mixprec.monitor.sinks.jsonl import JsonlSink, last_step
 from mixprec.records import Finding
 
-if TYPE_CHECKING:
-    from mixprec._precision import Precision
-
 __all__ = ["Monitor"]
 
 KEPT = 1000
@@ -42,6 +39,16 @@ IN_FLIGHT = 8
 """Steps that may be on their way to the host before the oldest is waited for."""
 
 logger = logging.getLogger("mixprec.monitor")
+
+
+class _FrontDoor(Protocol):
+    """What a `Precision` tells of itself."""
+
+    @property
+    def model(self) -> nn.Module | None: ...
+
+    @property
+    def optimizers(self) -> Sequence[Optimizer]: ...
 
 
 class Monitor:
@@ -75,7 +82,7 @@ class Monitor:
         self,
         model: nn.Module | Sequence[nn.Module] | dict[str, nn.Module] | None = None,
         *optimizers: Optimizer,
-        precision: Precision | None = None,
+        precision: _FrontDoor | None = None,
         folder: str | Path | None = None,
         level: str | Level = LIGHT,
         sinks: Iterable[Sink] = (),
@@ -91,7 +98,7 @@ class Monitor:
         self._alerts, self._on_alert, self._rank = Alerts(rules), on_alert, rank
         self._assembler = Assembler()
         self._pending: deque[ClosedStep] = deque()
-        self._optimizers: list[Optimizer] = []
+        self._optimizers: list[weakref.ref[Optimizer]] = []  # a training that is over may let go of its own
         self._offset: int | None = None
         self._said: set[str] = set()
         self._process = os.getpid()
@@ -126,7 +133,7 @@ class Monitor:
         if not isinstance(optimizer, Optimizer):
             raise InvalidValueError("optimizer", type(optimizer).__name__, "a torch.optim.Optimizer")
         name = f"optimizer{len(self._optimizers)}"
-        self._optimizers.append(optimizer)
+        self._optimizers.append(weakref.ref(optimizer))
         self._steps.add(optimizer, name, names_in_optimizer(optimizer, name))
 
     # steps
@@ -163,7 +170,8 @@ class Monitor:
         return record if not self._offset else replace(record, step=record.step + self._offset)
 
     def _begin(self) -> None:
-        facts = run_facts(self.level.name, self._optimizers, self._rank, 0)
+        optimizers = [optimizer for reference in self._optimizers if (optimizer := reference()) is not None]
+        facts = run_facts(self.level.name, optimizers, self._rank, 0)
         self._offset = 0 if self.folder is None else last_step(self.folder, facts.rank) + 1
         self._outlets.begin(replace(facts, first_step=self._offset))
 

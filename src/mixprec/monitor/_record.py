@@ -52,7 +52,10 @@ class StepRecord:
         event: what became of the scale: "grow", "back_off", "tolerate", "lower" or "hold".
         reason: "applied", or why not. `benign` and `why` judge a skipped step.
         grad_norm, clipped_norm: global 2-norm of the unscaled gradients, before and after clipping.
+        clipped_scaled: gradients were clipped while they still carried the loss scale.
         lr: of the first parameter group. `lrs` of each optimizer, where there are several.
+        optimizers: those whose steps it was, as "optimizer0", … in the order in which they were watched; empty where
+            it was the first one's alone.
         memory: bytes; of the accelerator's allocator, or resident where there is none.
         logit: largest magnitude in the output of the whole model.
         format: the 16-bit format that the model computes in, "fp32" where none was seen.
@@ -77,8 +80,10 @@ class StepRecord:
     why: str = ""
     grad_norm: float | None = None
     clipped_norm: float | None = None
+    clipped_scaled: bool = False
     lr: float | None = None
     lrs: tuple[float, ...] = ()
+    optimizers: tuple[str, ...] = ()
     memory: int | None = None
     logit: float | None = None
     format: str | None = None
@@ -115,7 +120,7 @@ _DEFAULTS = {
     for f in dataclasses.fields(StepRecord)
     if f.name != "step"
 }
-_LISTS = ("lrs", "bad_gradients", "bad_weights", "bad_buffers")
+_LISTS = ("lrs", "optimizers", "bad_gradients", "bad_weights", "bad_buffers")
 _WORDS = {"reason", "why", "event", "format", "dtype", "grad_dtype"}
 
 

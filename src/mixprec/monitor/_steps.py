@@ -29,13 +29,17 @@ from mixprec.records import StepReport
 
 __all__ = ["ClosedStep", "StepWatch"]
 
+LATELY = 20
+"""Steps after which an optimizer that has not stepped is no longer waited for; its training is over."""
+
 
 @dataclass
 class ClosedStep:
     """What the host knows of a step when it ends; the numbers are in flight.
 
     `looked`: modules and samples were looked at. `scaling`: a loss scaler took part. `stepped`: optimizers whose `step`
-    ran. `lrs`: None where it is a tensor (in the numbers). `clips`: limits of the norms that clipping returned.
+    ran. `lrs`: None where it is a tensor (in the numbers). `clips`: the limit
+    of each norm that clipping returned, and whether the gradients were still scaled.
     `reported`: mixprec's scaler knew the norm.
     """
 
@@ -47,7 +51,7 @@ class ClosedStep:
     attempted: list[str] = field(default_factory=list)
     stepped: list[str] = field(default_factory=list)
     lrs: list[float | None] = field(default_factory=list)
-    clips: list[float] = field(default_factory=list)
+    clips: list[tuple[float, bool]] = field(default_factory=list)
     reported: bool = False
     gradients: list[GradientsRead] = field(default_factory=list)
     weights: list[WeightsRead] = field(default_factory=list)
@@ -72,6 +76,7 @@ class StepWatch(Listener):
         self._closed, self._failed = closed, failed
         self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._names_of: dict[int, str] = {}
+        self._last_attempt: dict[str, int] = {}
         self._reports: dict[int, Any] = {}
         self._names: dict[int, str] = {}
         self._scaler: Any = None
@@ -86,7 +91,7 @@ class StepWatch(Listener):
     def add(self, optimizer: Optimizer, name: str, parameters: dict[int, str]) -> None:
         """Watches `optimizer` too; `parameters` are called so where no model names them."""
         self._optimizers.add(optimizer)
-        self._names_of.setdefault(id(optimizer), name)
+        self._names_of[id(optimizer)] = name
         self._names = {**parameters, **self._names}
 
     def name(self, names: dict[int, str]) -> None:
@@ -103,6 +108,7 @@ class StepWatch(Listener):
         self._step = ClosedStep(self.index)
         self._numbers = Numbers()
         self._read: set[int] = set()
+        self._unscaled = False
         self._losses: dict[int, Tensor] = {}
         self._sampling: dict[int, WeightsWatch] = {}
         looking = self.index % self._level.every == 0 or self._look_next
@@ -135,6 +141,7 @@ class StepWatch(Listener):
         if name in self._step.attempted:
             return
         self._step.attempted.append(name)
+        self._last_attempt[name] = self.index
         lr = optimizer.param_groups[0].get("lr")
         self._step.lrs.append(float(lr) if isinstance(lr, (int, float)) else None)
         if isinstance(lr, Tensor):
@@ -200,6 +207,7 @@ class StepWatch(Listener):
         """Gradients are whole and still scaled."""
         if scaler.is_enabled() and self._watched(optimizer):
             self._note_scaler(scaler)
+            self._unscaled = True
             self._read_gradients(optimizer, scaled=True)
 
     def before_scaler_step(self, scaler: Any, optimizer: Optimizer) -> None:
@@ -220,7 +228,7 @@ class StepWatch(Listener):
         """The norm before clipping, for nothing."""
         if isinstance(total_norm, Tensor) and by == "norm":
             self._numbers.add("clip_norm", _whole(total_norm))
-            self._step.clips.append(float(limit))
+            self._step.clips.append((float(limit), self._step.scaling and not self._unscaled))
 
     def before_step(self, optimizer: Optimizer) -> None:
         """The optimizer itself begins."""
@@ -244,8 +252,13 @@ class StepWatch(Listener):
         watch = self._sampling.pop(id(optimizer), None)
         if watch is not None:
             self._step.weights.append(watch.after(self._numbers))
-        if not self._step.scaling and len(self._step.stepped) >= len(self._optimizers):
+        if not self._step.scaling and self._active() <= set(self._step.stepped):
             self._close()
+
+    def _active(self) -> set[str]:
+        """Optimizers that are expected to step: those alive that stepped lately, or never yet."""
+        alive = {self._names_of[id(optimizer)] for optimizer in self._optimizers}
+        return {name for name in alive if self.index - self._last_attempt.get(name, self.index) < LATELY}
 
     def before_update(self, scaler: Any, new_scale: Any) -> None:
         """Everything that was found is there, and the scale still is that of the gradients."""

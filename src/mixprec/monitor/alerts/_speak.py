@@ -21,9 +21,14 @@ class Alerts:
         self.window = Window()
         self._rules = tuple(all_rules() if rules is None else rules)
         self._silent: dict[str, tuple[int, int]] = {}
+        self._optimizers: set[str] = set()
 
     def look(self, record: StepRecord) -> list[Finding]:
         """What is to be said now. **Cost**: about 20 microseconds on the host while nothing is wrong."""
+        own = set(record.optimizers or ("optimizer0",))
+        if self._optimizers and not own & self._optimizers:
+            self.window = Window()  # another training has begun in the same process
+        self._optimizers |= own
         self.window.add(record)
         found = []
         for rule in self._rules:

@@ -25,9 +25,9 @@ class HeadroomShrinking(Rule):
     def look(self, window: Window) -> Finding | None:
         """Asked when modules have just been looked at."""
         last = window.last
-        if not last.detailed or last.format != "fp16":
+        if not last.detailed or last.format != "fp16" or last.bad_weights:
             return None
-        overflowed = next((path for path, module in last.modules.items() if _overflowed(module)), None)
+        overflowed = _innermost([path for path, module in last.modules.items() if _overflowed(module)])
         if overflowed is not None:
             return self._passed(overflowed, last)
         closest = sorted(
@@ -64,6 +64,15 @@ class HeadroomShrinking(Rule):
             seen("headroom", now, last, "bits"),
             module=path,
         )
+
+
+def _innermost(paths: Sequence[str]) -> str | None:
+    """The first that contains no other of them."""
+    for path in paths:
+        inside = "" if path == "(model)" else f"{path}."
+        if not any(other != path and other.startswith(inside) for other in paths):
+            return path
+    return None
 
 
 def _overflowed(module: ModuleRecord) -> bool:

@@ -14,7 +14,10 @@ TIMES = 10.0
 
 
 class GradNormSurge(Rule):
-    """Every one of the last norms is ten times the median of those before."""
+    """Every one of the last norms is ten times the median of those before, and the loss has risen with them.
+
+    Norms rise as well where a model that had stalled begins to learn; then the loss falls.
+    """
 
     code = "MP039"
 
@@ -23,8 +26,12 @@ class GradNormSurge(Rule):
         steps = window.steps
         if len(steps) < BEFORE + RECENT or not _above(window.last.grad_norm, steps[-20].grad_norm):
             return None
-        norms = [r.grad_norm for r in steps if r.grad_norm is not None and math.isfinite(r.grad_norm) and r.applied]
-        if len(norms) < BEFORE + RECENT:
+        known = [r for r in steps if r.applied and _finite(r.grad_norm) and _finite(r.loss)]
+        if len(known) < BEFORE + RECENT:
+            return None
+        norms = [r.grad_norm or 0.0 for r in known]
+        losses = [r.loss or 0.0 for r in known]
+        if statistics.median(losses[-RECENT:]) <= statistics.median(losses[-RECENT - 20 : -RECENT]):
             return None
         usual = statistics.median(norms[:-RECENT])
         if usual <= 0.0 or min(norms[-RECENT:]) < TIMES * usual:
@@ -38,6 +45,10 @@ class GradNormSurge(Rule):
             seen("median of those before", usual, last),
             seen("learning rate", last.lr, last),
         )
+
+
+def _finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
 
 
 def _above(now: float | None, then: float | None) -> bool:

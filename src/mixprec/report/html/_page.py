@@ -12,8 +12,10 @@ from mixprec._version import __version__
 from mixprec.errors import MissingExtraError
 from mixprec.report.comparison import Comparison
 from mixprec.report.html._figure import figures
+from mixprec.report.html._run_figure import run_charts
+from mixprec.report.run_summary import RunSummary
 
-__all__ = ["comparison_page"]
+__all__ = ["comparison_page", "run_page"]
 
 
 def comparison_page(comparison: Comparison) -> str:
@@ -22,6 +24,17 @@ def comparison_page(comparison: Comparison) -> str:
     Raises: MissingExtraError when jinja2 or plotly is not installed.
     """
     return _render("comparison.html", report=comparison, figures=figures(comparison.charts))
+
+
+def run_page(summary: RunSummary) -> str:
+    """The page of a monitored run: about 5 MB, nearly all of it plotly.js.
+
+    Raises: MissingExtraError when jinja2 or plotly is not installed.
+    """
+    charts = run_charts(summary)
+    several = any(table.title == "Ranks" for table in summary.tables)
+    drawn = [chart["figure"] for chart in charts]
+    return _render("run.html", summary=summary, charts=charts, several=several, figures=drawn)
 
 
 def _render(template: str, **values: Any) -> str:
