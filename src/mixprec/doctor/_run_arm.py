@@ -29,9 +29,22 @@ class Script:
 
 
 def run_arm(script: Script, plan: ArmPlan, timeout: float | None = None) -> Arm:
-    """Runs one arm. What it was told to change and could not is in `Arm.uncontrolled`."""
+    """Runs one arm. What it was told to change and could not is in `Arm.uncontrolled`.
+
+    Ctrl-C ends it, and what it left behind is returned as that of any other, `ended` "interrupted".
+    """
     with tempfile.TemporaryDirectory(prefix="mixprec-arm-") as folder:
-        outcome = run_script(
+        outcome = _run(script, plan, timeout, folder)
+        arm = read_arm(Arm(plan.name, plan.interventions), _lines(Path(folder)))
+    if outcome is None:
+        return replace(arm, ended="interrupted")
+    return _ended(arm, outcome)
+
+
+def _run(script: Script, plan: ArmPlan, timeout: float | None, folder: str) -> Outcome | None:
+    """How the run ended; None after Ctrl-C."""
+    try:
+        return run_script(
             script.command,
             entry=ENTRY,
             options={
@@ -46,8 +59,8 @@ def run_arm(script: Script, plan: ArmPlan, timeout: float | None = None) -> Arm:
             on_output=script.on_output,
             folder=folder,
         )
-        arm = read_arm(Arm(plan.name, plan.interventions), _lines(Path(folder)))
-    return _ended(arm, outcome)
+    except KeyboardInterrupt:
+        return None
 
 
 def _lines(folder: Path) -> Iterable[str]:

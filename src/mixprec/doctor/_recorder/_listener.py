@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -309,6 +310,7 @@ class Recorder(Listener):
             self.scene.iteration or self.modules.names.roots() or self.scene.optimizers.alive()
         ):
             return
+        self.scene.writer.fact("peak_bytes", peak_bytes())
         locate = [] if self.scene.locator is None else [self.scene.locator.finish]
         for part in (*locate, self.events.flush, self.steps.close, self.modules.close, self.regions.close):
             try:
@@ -324,6 +326,15 @@ class Recorder(Listener):
             enabled=scaler.is_enabled(),
             **data,
         )
+
+
+def peak_bytes() -> int:
+    """The largest memory that this process held: on its accelerator if it used one, else of the process."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch leaves it untyped
+        return int(torch.cuda.max_memory_allocated())
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _loss_of(outputs: list[Tensor]) -> dict[str, Any]:

@@ -37,13 +37,14 @@ def start(options: dict[str, Any]) -> Callable[[], None]:
     interventions.apply(options.get("interventions", {}))
     writer = Writer()
     scene = Scene(writer)
-    recorder = Recorder(scene, int(options.get("steps") or sys.maxsize), lambda: _end(writer))
+    iterations = traced(options)
+    limit = sys.maxsize if iterations else int(options.get("steps") or sys.maxsize)
+    recorder = Recorder(scene, limit, lambda: _end(writer))
     watch_exceptions(recorder.crashed)
     _watch_warnings(scene)
     _end_in_order()
     listen(recorder)
     _say_facts(writer)
-    iterations = traced(options)
     if iterations:
         scene.locator = Locator(scene, iterations, lambda: _end(writer))
     return recorder.close

@@ -1,0 +1,125 @@
+"""An examination runs the script in arms until what is undecided is decided, then says what it came to.
+
+Which arm comes next and what the arms mean are pure functions (`_plan`, `judges`); here they are run, in the time that
+there is, and whatever becomes of one, what it left behind counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from mixprec._script import Command
+from mixprec.doctor._arm import Arm, ArmPlan, Examination
+from mixprec.doctor._conclude import conclude, next_plan
+from mixprec.doctor._diagnosis import Diagnosis
+from mixprec.doctor._lint import files_of, lint_files
+from mixprec.doctor._run_arm import Script, run_arm
+
+__all__ = ["Progress", "examine_script"]
+
+MOST_ARMS = 24
+"""An examination that asks for more arms than this is going round in circles."""
+
+
+class Progress(Protocol):
+    """Hears how an examination goes on."""
+
+    def begins(self, plan: ArmPlan) -> None:
+        """An arm is about to run."""
+
+    def ended(self, arm: Arm) -> None:
+        """An arm has run."""
+
+
+class _Silent:
+    def begins(self, plan: ArmPlan) -> None:
+        pass
+
+    def ended(self, arm: Arm) -> None:
+        pass
+
+
+def examine_script(
+    command: Command,
+    *,
+    steps: int = 200,
+    time_limit: float = 600.0,
+    fast: bool = False,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+    on_output: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Examines `command`, which runs unchanged, several times, in processes of its own.
+
+    steps: attempts of each optimizer after which an arm ends. time_limit: seconds for everything. fast: only the arms
+    that most causes need, no search for a patch. cwd, env: the script's. stdin: text that every arm reads. Ctrl-C ends
+    the examination with what is known until then (`Diagnosis.interrupted`).
+
+    Raises: InvalidValueError where the script does not exist.
+
+    **Cost**: 4 to 12 runs of the script, each with its own import of torch.
+    """
+    command.check(Path(cwd) if cwd is not None else None)
+    script = Script(command, cwd, env, stdin, on_output)
+    clock = _Clock(time_limit)
+    known = Examination(command.argv, wanted_steps=steps, seconds_left=time_limit)
+    known, interrupted = _run_arms(script, known, clock, fast, progress or _Silent())
+    return dataclasses.replace(conclude(known), interrupted=interrupted, seconds=clock.spent)
+
+
+def _run_arms(
+    script: Script, known: Examination, clock: _Clock, fast: bool, progress: Progress
+) -> tuple[Examination, bool]:
+    """Runs arms until none is wanted; whether Ctrl-C ended it."""
+    while len(known.arms) < MOST_ARMS and clock.left > 0:
+        plan = next_plan(known, fast)
+        if plan is None:
+            break
+        progress.begins(plan)
+        arm = run_arm(script, _bounded(plan, known), clock.share(known))
+        progress.ended(arm)
+        known = dataclasses.replace(known.with_arm(arm), seconds_left=clock.left)
+        if len(known.arms) == 1:
+            known = dataclasses.replace(known, lint=lint_files(files_of(_file(script), arm)))
+        if arm.ended == "interrupted":
+            return known, True
+    return known, False
+
+
+def _file(script: Script) -> Path | None:
+    path = script.command.script
+    return None if path is None else Path(script.cwd or ".") / path
+
+
+def _bounded(plan: ArmPlan, known: Examination) -> ArmPlan:
+    return dataclasses.replace(plan, steps=min(plan.steps or known.wanted_steps, known.wanted_steps))
+
+
+class _Clock:
+    """The time that an examination may take, and what of it an arm gets."""
+
+    def __init__(self, limit: float) -> None:
+        self._began = time.monotonic()
+        self._limit = limit
+
+    @property
+    def spent(self) -> float:
+        """Seconds since the examination began."""
+        return time.monotonic() - self._began
+
+    @property
+    def left(self) -> float:
+        """Seconds until it must be over."""
+        return self._limit - self.spent
+
+    def share(self, known: Examination) -> float:
+        """The first arm gets 40 % of the limit; each later one thrice what the first took, and at least 20 s."""
+        if not known.arms:
+            return 0.4 * self._limit
+        return max(1.0, min(self.left, max(20.0, 3 * known.arms[0].seconds)))
