@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.ready
 CODE   := $(wildcard src tests examples benchmarks docs/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test check format lint types layers clean
+.PHONY: help setup demo bench test docs dist check format lint types layers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -30,6 +30,14 @@ bench: $(STAMP) ## measure beside the peers (under 10 minutes; ARGS=--quick: und
 test: export OMP_NUM_THREADS ?= 1
 test: $(STAMP) ## run every test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+docs: $(STAMP) ## write what is generated and build the manual in build/site (ARGS=--check: only tell what is stale)
+	@for script in docs/generate_*.py; do $(BIN)/python $$script $(ARGS) || exit 1; done
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
+dist: $(STAMP) ## build wheel and sdist in dist/, check them, install them into an empty environment
+	@$(BIN)/python .ci/dist.py
 
 check: format lint types layers ## formatting, lint, strict types, layers
 

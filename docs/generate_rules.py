@@ -1,6 +1,8 @@
-"""Write a page for every lint rule and the table in docs/lint.md; with --check, only tell which are out of date.
+"""Write a page for every cause and the table in docs/lint.md; with --check, only tell which are out of date.
 
-A rule's file is the source; nothing on these pages is written by hand. Run: python docs/generate_rules.py [--check]
+A cause's file and its rules' files are the source; nothing on these pages is written by hand.
+
+Run: python docs/generate_rules.py [--check]
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mixprec.causes import Cause, find_cause
+from mixprec.causes import Cause, Where, all_causes, find_cause
 from mixprec.lint import CRASHED, UNREADABLE, FixSafety, all_rules
 from mixprec.lint._suppress import UNUSED
 from mixprec.lint.configs import config_rules
@@ -19,6 +21,12 @@ DOCS = Path(__file__).parent
 BEGIN, END = "<!-- table of rules: begin -->", "<!-- table of rules: end -->"
 OWN_CODES = {UNUSED: "info", UNREADABLE: "error", CRASHED: "info"}
 """Codes that the linter reports about itself; they have no rule."""
+
+SEEN_BY = {
+    Where.LINT: "`mixprec lint`, without running anything",
+    Where.RUN: "a run (`mixprec doctor`, `mixprec run` or `mixprec audit`)",
+    Where.CONTROL: "a control run in another precision (`mixprec doctor`)",
+}
 
 SAFETY = {
     FixSafety.SAFE: "Safe: it is a strict bug fix, and `mixprec lint --fix` applies it.",
@@ -68,7 +76,9 @@ def page(cause: Cause, parts: list[Section]) -> str:
 
 
 def _head(cause: Cause) -> Iterator[str]:
-    yield from (cause.title, "", f"**Symptom.** {cause.symptom}", "", f"**Fix.** {cause.fix}", "")
+    yield from (cause.title, "", f"**Symptom.** {cause.symptom}", "")
+    yield from (f"**Told by.** {cause.evidence}", "", f"**Fix.** {cause.fix}", "")
+    yield from (f"**Seen by.** {', '.join(SEEN_BY[where] for where in cause.where)}.", "")
     says = {"silent": "says nothing", "warns": "warns", "raises": "raises an error"}[cause.raises]
     yield from (f"When this happens, PyTorch {says}.", "")
 
@@ -87,13 +97,14 @@ def _sentence(text: str) -> str:
 
 
 def _foot(cause: Cause, parts: list[Section]) -> Iterator[str]:
-    yield from ("## How to silence it", "", *_silence(cause.code), "")
+    if Where.LINT in cause.where or cause.code in OWN_CODES:
+        yield from ("## How to silence it", "", *_silence(cause.code), "")
     sources = dict.fromkeys([*(link for part in parts for link in part.sources), *cause.sources])
     if sources:
         yield from ("## Sources", "", *(f"- <{link}>" for link in sources), "")
     if cause.related:
-        names = [f"{code} {find_cause(code).name}" for code in cause.related]
-        yield f"Easily mistaken for it: {', '.join(names)} (`mixprec explain CODE`)."
+        names = [f"[{code} {find_cause(code).name}]({code}.md)" for code in cause.related]
+        yield f"Easily mistaken for it: {', '.join(names)}."
 
 
 def _silence(code: str) -> Iterator[str]:
@@ -120,7 +131,8 @@ def table() -> str:
 def outputs() -> dict[Path, str]:
     """Every generated file and its text."""
     pages = {DOCS / "rules" / f"{code}.md": page(find_cause(code), parts) for code, parts in sections().items()}
-    pages |= {DOCS / "rules" / f"{code}.md": page(find_cause(code), []) for code in OWN_CODES}
+    for cause in all_causes():
+        pages.setdefault(DOCS / "rules" / f"{cause.code}.md", page(cause, []))
     manual = (DOCS / "lint.md").read_text(encoding="utf-8")
     before, _, rest = manual.partition(BEGIN)
     _, _, after = rest.partition(END)

@@ -13,9 +13,10 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block: its language, its text, and the 1-based line of the text in the file."""
+    """One fenced block: its language, the words after it, its text, and the 1-based line of the text in the file."""
 
     language: str
+    words: tuple[str, ...]
     text: str
     line: int
 
@@ -30,8 +31,8 @@ class Page:
     @property
     def blocks(self) -> tuple[Block, ...]:
         """Every fenced block in order."""
-        found = re.finditer(r"^```(\w*)[^\n]*\n(.*?)^```$", self.text, re.MULTILINE | re.DOTALL)
-        return tuple(Block(m[1], m[2], self.text.count("\n", 0, m.start(2)) + 1) for m in found)
+        found = re.finditer(r"^```(\w*)([^\n]*)\n(.*?)^```$", self.text, re.MULTILINE | re.DOTALL)
+        return tuple(Block(m[1], tuple(m[2].split()), m[3], self.text.count("\n", 0, m.start(3)) + 1) for m in found)
 
     @property
     def headings(self) -> tuple[tuple[int, str], ...]:
