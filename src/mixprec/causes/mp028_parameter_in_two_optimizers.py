@@ -14,7 +14,7 @@ CAUSE = Cause(
         "scale."
     ),
     fix="Give each parameter to one optimizer.",
-    where=(Where.RUN,),
+    where=(Where.LINT, Where.RUN),
     raises="silent",
     sources=("https://github.com/pytorch/pytorch/blob/main/torch/amp/grad_scaler.py",),
     related=("MP018",),

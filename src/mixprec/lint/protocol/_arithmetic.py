@@ -22,7 +22,7 @@ from mixprec.lint.protocol._values import (
 if TYPE_CHECKING:
     pass
 from mixprec.lint.protocol._lookup import Lookup
-from mixprec.lint.protocol._taint import combined
+from mixprec.lint.protocol._taint import combined, without_graph
 
 __all__ = ["MOST_ITEMS", "Arithmetic"]
 
@@ -43,7 +43,7 @@ class Arithmetic(Lookup):
             if folded is not None:
                 return folded
         a, b = self.opaque(left), self.opaque(right)
-        result = combined(f"({left.key}{type(op).__name__}{right.key})", (left, right))
+        result = without_graph(combined(f"({left.key}{type(op).__name__}{right.key})", (left, right)), (left, right))
         if isinstance(op, ast.Mod):
             return replace(result, modulo=True)
         if isinstance(op, ast.Div):
@@ -73,8 +73,7 @@ class Arithmetic(Lookup):
             isinstance(v, Const) and isinstance(v.value, (int, float)) and abs(v.value) >= 128 for v in (left, right)
         )
         by_hand = by_hand or any("scale" in value.key.lower() for value in (a, b) if value.mark is None)
-        cut = None if (a.cut is None) != (b.cut is None) and not isinstance(left, Const) else result.cut
-        return replace(result, unsure=result.unsure or by_hand, cut=cut)
+        return replace(result, unsure=result.unsure or by_hand)
 
     def _undo(self, scaled: Opaque, scale: Opaque, node: ast.AST, path: Path) -> None:
         """A scaled value is divided by a scale: it must be the one that it was multiplied by."""
@@ -122,7 +121,7 @@ class Arithmetic(Lookup):
                 if key == index.value:
                     return item
         stored = path.heap.get((base.key, f"[{index.key}]"))
-        return stored if stored is not None else combined(f"{base.key}[{index.key}]", (base, index))
+        return stored if stored is not None else without_graph(combined(f"{base.key}[{index.key}]", (base,)), (base,))
 
     def _text_of(self, node: ast.JoinedStr, path: Path) -> Value:
         for part in node.values:

@@ -17,7 +17,7 @@ from mixprec.lint.protocol._conditions import Formula, decide, suppose
 from mixprec.lint.protocol._facts import facts, last_name
 from mixprec.lint.protocol._machine import Machine
 from mixprec.lint.protocol._path import Path
-from mixprec.lint.protocol._taint import combined
+from mixprec.lint.protocol._taint import combined, without_graph
 from mixprec.lint.protocol._values import (
     Const,
     Context,
@@ -37,6 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["Binding", "Comprehension"]
 
 Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+_FACTORIES = frozenset({"arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn", "zeros"})
+_SEEN_OTHERWISE = frozenset(
+    {"abs", "argmax", "bfloat16", "clone", "contiguous", "cos", "cpu", "cuda", "detach", "double", "flatten", "float"}
+    | {"half", "int", "long", "mean", "permute", "pow", "prod", "reshape", "sin", "squeeze", "sum", "t", "to"}
+    | {"transpose", "unsqueeze", "view"}
+)
+"""Methods of a tensor that bring no other tensor in."""
 _OUT_OF_GRAPH = frozenset(
     {"FloatTensor", "as_tensor", "data", "detach", "from_numpy", "item", "numpy", "tensor", "tolist"}
 )
@@ -105,7 +112,25 @@ class Binding(Calls):
             return [(path, value)]
         key = f"{self.text(node, path)}({','.join(ref.key for ref in refs)}){self.place(path)}"
         value = combined(key, [r for r in refs if not (isinstance(r, Opaque) and r.outside)], bool(path.loops))
-        return [(path, replace(value, outside=False, region=value.region or self.recorded_region(path)))]
+        value = replace(value, outside=False, region=value.region or self.recorded_region(path))
+        return [(path, replace(value, data=value.cut is None and self._is_data(node, path)))]
+
+    def _is_data(self, node: ast.expr, path: Path) -> bool:
+        """Whether a call surely gives a tensor without a graph: one made by torch, or the same seen another way."""
+        while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            name = self.file(path).dotted(node.func) or ""
+            if name.startswith("torch."):
+                given = {keyword.arg for keyword in node.keywords}
+                return name[6:] in _FACTORIES and "requires_grad" not in given
+            if node.func.attr not in _SEEN_OTHERWISE:
+                return False
+            node = node.func.value
+            while isinstance(node, ast.Subscript):
+                node = node.value
+        if not isinstance(node, (ast.Name, ast.Attribute)):
+            return False
+        value = self.value(node, path)
+        return isinstance(value, Opaque) and value.data
 
     def _light_choice(self, node: ast.IfExp, path: Path) -> list[tuple[Path, Value]]:
         body, orelse = self.value(node.body, path), self.value(node.orelse, path)
@@ -179,7 +204,7 @@ class Binding(Calls):
     def _unpacked(self, value: Value, index: int, path: Path) -> Value:
         if isinstance(value, Items) and index < len(value.items):
             return value.items[index]
-        return combined(f"{value.key}[{index}]", (value,), bool(path.loops))
+        return without_graph(combined(f"{value.key}[{index}]", (value,), bool(path.loops)), (value,))
 
 
 def _splitting(node: ast.AST, is_hot: Callable[[ast.AST], bool]) -> Iterable[ast.expr]:

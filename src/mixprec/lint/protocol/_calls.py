@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mixprec.lint._names import AUTOCASTS
 from mixprec.lint.protocol._facts import ACTIVE, CLIPPERS, facts, last_name
 from mixprec.lint.protocol._path import Path
-from mixprec.lint.protocol._taint import combined
+from mixprec.lint.protocol._taint import combined, without_graph
 from mixprec.lint.protocol._values import (
     Class,
     Function,
@@ -153,6 +153,8 @@ class Calls(Library):
         owner = [self.value(call.func.value, path)] if isinstance(call.func, ast.Attribute) else []
         result = combined(key, [*every, *owner], bool(path.loops))
         marked = result.mark is not None or result.unsure
+        pure = self._is_pure(call, func, path)
+        cut = without_graph(result, every).cut if pure and every else None
         return self.done(
             call,
             path,
@@ -160,13 +162,31 @@ class Calls(Library):
                 result,
                 mark=None,
                 unsure=marked,
-                cut=None,
+                cut=cut,
+                data=False,
                 number=False,
                 outside=False,
                 gradient=False,
                 region=result.region or self.recorded_region(path),
             ),
         )
+
+    def _is_pure(self, call: ast.Call, func: Value, path: Path) -> bool:
+        """Whether what is called has no parameters: a function of torch, or one of its losses."""
+        if isinstance(func, Known):
+            return func.name.startswith("torch.")
+        view, made = self.file(path), None
+        if isinstance(call.func, ast.Name):
+            values = view.assignments(view.function(call) or view.tree).get(call.func.id) or view.assignments(
+                view.tree
+            ).get(call.func.id, ())
+            made = values[0] if len(values) == 1 else None
+        elif isinstance(call.func, ast.Attribute) and last_name(call.func.value) == "self":
+            cls = view.class_of(call)
+            members = self.facts(path).members.get(cls, {}).get(call.func.attr, []) if cls is not None else []
+            made = members[0] if len(members) == 1 else None
+        name = view.dotted(made.func) if isinstance(made, ast.Call) else None
+        return name is not None and name.startswith("torch.nn.") and name.endswith("Loss")
 
     def recorded_region(self, path: Path) -> Region | None:
         """The region that marks what is made here, if it is recorded for backward."""

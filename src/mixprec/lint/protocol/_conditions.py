@@ -41,7 +41,7 @@ class Atom:
     `key` identifies it, `text` is how the source writes it. `volatile`: it may differ between iterations. `window`:
     it looks like the guard of an accumulation window. `about_scale`: it asks whether a step was skipped. `equals`:
     it holds when the value of that key equals that constant, so at most one of those atoms is true. `bases`: the loop
-    variables that it asks about.
+    variables that it asks about. `where` and `loops`: in which call and iteration it was asked.
     """
 
     key: str
@@ -52,6 +52,12 @@ class Atom:
     equals: tuple[str, str] | None = field(compare=False, default=None)
     node: ast.AST | None = field(compare=False, default=None)
     bases: frozenset[str] = field(compare=False, default=frozenset())
+    where: tuple[object, ...] = field(compare=False, default=())
+    loops: tuple[object, ...] = field(compare=False, default=())
+
+    def asked_in(self, where: tuple[object, ...], loops: tuple[object, ...]) -> bool:
+        """Whether it was asked in what still runs: this call and iteration, or those around them."""
+        return where[: len(self.where)] == self.where and loops[: len(self.loops)] == self.loops
 
 
 @dataclass(frozen=True)
@@ -180,6 +186,8 @@ def _whole(formula: Both | Either, value: bool, literals: Literals, decision: in
         about_scale=any(a.about_scale for a in inside),
         node=inside[0].node,
         bases=frozenset().union(*(a.bases for a in inside)),
+        where=inside[0].where,
+        loops=inside[0].loops,
     )
     extended = {**literals, atom.key: Literal(atom, value, decision)}
     if isinstance(formula, Both) is value:

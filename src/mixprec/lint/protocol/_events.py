@@ -221,6 +221,19 @@ class Events(Expressions):
         key = f"{scaler.key}.scale{mark.version}{self.place(path)}"
         return self.done(call, path, Opaque(short(key), volatile=True, scale=mark, number=True))
 
+    def _state_dict(self, call: ast.Call, func: ast.Attribute, base: Value, path: Path) -> list[Path] | None:
+        """The state of a scaler that is off is empty."""
+        off = isinstance(base, Scaler) and self.machine.enabled(path, base) is False
+        return self.done(call, path, Table(())) if off else None
+
+    def _load_state_dict(self, call: ast.Call, func: ast.Attribute, base: Value, path: Path) -> list[Path] | None:
+        if not isinstance(base, Scaler):
+            return None
+        args, _ = self.arguments(call, path)
+        if args and isinstance(args[0], Table) and not args[0].items:
+            self.machine.load_empty(path, base, call)
+        return self.done(call, path, Const(None))
+
     def _is_enabled(self, call: ast.Call, func: ast.Attribute, base: Value, path: Path) -> list[Path] | None:
         scaler = self.scaler(base, func.value, path)
         if scaler is None:
@@ -253,9 +266,19 @@ class Events(Expressions):
             return self.done(call, path, replace(base, key=key, number=True, cut=cut))
         if attr in _CUTS:
             return self.done(call, path, replace(base, key=key, cut=None if base.mark else f"{attr}()"))
-        if attr in _KEEPING:
+        if attr == "requires_grad_" and base.cut is not None and self._is_leaf_used(call, path):
+            return self.done(call, path, replace(base, key=key, cut=None))
+        if attr in _KEEPING or (base.cut is not None and all(map(_has_no_graph, args))):
             return self.done(call, path, replace(base, key=key))
         return None
+
+    def _is_leaf_used(self, call: ast.Call, path: Path) -> bool:
+        """Whether the script asks for the gradient of what it makes a leaf here, or trains it."""
+        parent = self.file(path).parent(call)
+        names = {last_name(target) for target in parent.targets} if isinstance(parent, ast.Assign) else set()
+        func = call.func
+        names |= {last_name(func.value)} if isinstance(func, ast.Attribute) else set()
+        return bool(names & self.facts(path).leaves)
 
     def _on_gradient(self, call: ast.Call, attr: str, base: Opaque, args: list[Value], path: Path) -> list[Path]:
         text = self.text(self.file(path).statement(call), path)
@@ -300,8 +323,10 @@ class Events(Expressions):
         "first_step": _half_step,
         "get_scale": _get_scale,
         "is_enabled": _is_enabled,
+        "load_state_dict": _load_state_dict,
         "scale": _scale,
         "second_step": _half_step,
+        "state_dict": _state_dict,
         "step": _step,
         "unscale_": _unscale,
         "update": _update,
@@ -313,6 +338,11 @@ class Events(Expressions):
         self, function: Function, args: list[Value], kwargs: Mapping[str, Value], call: ast.AST, path: Path
     ) -> list[Path]:
         """Walk through `function`; each path that comes out has its `result`."""
+
+
+def _has_no_graph(value: Value) -> bool:
+    """Whether no gradient can flow through an argument."""
+    return isinstance(value, (Const, Items)) or (isinstance(value, Opaque) and (value.data or value.cut is not None))
 
 
 def _is_closure(value: Value) -> bool:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from mixprec.lint._constants import DTYPES
 from mixprec.lint._names import AUTOCASTS, SCALERS
 from mixprec.lint.protocol._carried import Carried
-from mixprec.lint.protocol._last_name import last_name
+from mixprec.lint.protocol._last_name import assigned, last_name
+from mixprec.lint.protocol._scaler_names import scaler_names
 
 if TYPE_CHECKING:
     from mixprec.lint._view import FileView
@@ -55,13 +56,10 @@ ACTIVE = re.compile(
 )
 """Names of functions that may take part in the protocol when they are handed an optimizer or a scaler."""
 
-_CORE = frozenset({"backward", "scale", "unscale_", "update"})
+_CORE = frozenset({"backward", "load_state_dict", "scale", "unscale_", "update"})
 _CONTEXTS = frozenset({"Join", "autocast", "inference_mode", "no_grad", "nullcontext", "suppress"})
 _OPTIMIZER = re.compile(r"optim|^opts?(_|\d|$)|_opts?\d*$", re.IGNORECASE)
 _SCHEDULER = re.compile(r"sched|^lrs$|warmup", re.IGNORECASE)
-_SCALER = re.compile(
-    r"^(grad|loss|amp|fp16|gradient)?_?scaler(_?\w{1,4})?$|GradScaler|^_grad_scaler$|grad_scaler", re.IGNORECASE
-)
 
 
 class Facts:
@@ -77,7 +75,7 @@ class Facts:
         self.members = _members(view)
         self.generators = {function for node in _yields(view) if (function := view.function(node)) is not None}
         self.called = {last_name(call.func) for call in view.nodes(ast.Call)}
-        self.scalers = self._also_called(set(self._scaler_names()))
+        self.scalers = scaler_names(view)
         self.optimizers = set(self._optimizer_names())
         self.counters = set(self._counters())
         self.tested: set[str] = set()
@@ -93,6 +91,8 @@ class Facts:
         self.switches: set[ast.AST] = set()
         self.core = False
         self.exits: set[ast.AST] = set()
+        self.leaves = {last_name(node.value) for node in view.nodes(ast.Attribute) if node.attr == "grad"}
+        self.leaves |= {last_name(item) for node in view.nodes(ast.List) for item in node.elts}
         self.keeps_scaled = any(self._keeps_scaled())
         self._warm()
         self._mark_exits()
@@ -111,36 +111,6 @@ class Facts:
         """Whether what is called `name` plays a learning-rate scheduler."""
         return bool(_SCHEDULER.search(name)) and not self.is_scaler(name)
 
-    def _scaler_names(self) -> Iterator[str]:
-        for call in self.view.nodes(ast.Call):
-            func = call.func
-            if not isinstance(func, ast.Attribute):
-                continue
-            name = last_name(func.value)
-            if func.attr == "unscale_" or (
-                func.attr in ("get_scale", "scale", "step", "update") and _SCALER.search(name)
-            ):
-                yield name
-            elif func.attr == "backward" and isinstance(func.value, ast.Call) and last_name(func.value) == "scale":
-                inner = func.value.func
-                yield last_name(inner.value) if isinstance(inner, ast.Attribute) else ""
-        for name, value in _assigned(self.view):
-            if isinstance(value, ast.Call) and self.view.dotted(value.func) in SCALERS:
-                yield name
-
-    def _also_called(self, names: set[str]) -> set[str]:
-        """`names`, and what variables of these names are assigned to: `self.aux_scaler = scaler`."""
-        copies = [
-            (target, last_name(value))
-            for target, value in _assigned(self.view)
-            if isinstance(value, (ast.Attribute, ast.Name, ast.Subscript)) and target
-        ]
-        while True:
-            fresh = {target for target, source in copies if source in names} - names
-            if not fresh:
-                return names
-            names |= fresh
-
     def _optimizer_names(self) -> Iterator[str]:
         zeroed, stepped = set(), set()
         for call in self.view.nodes(ast.Call):
@@ -154,7 +124,7 @@ class Facts:
             elif func.attr == "step":
                 stepped.add(last_name(func.value))
         yield from zeroed & stepped
-        for name, value in _assigned(self.view):
+        for name, value in assigned(self.view):
             dotted = self.view.dotted(value.func) or "" if isinstance(value, ast.Call) else ""
             if dotted.startswith("torch.optim.") and "lr_scheduler" not in dotted:
                 yield name
@@ -244,7 +214,7 @@ class Facts:
         return names
 
     def _is_event(self, node: ast.Attribute) -> bool:
-        if node.attr in ("scale", "update"):
+        if node.attr in ("load_state_dict", "scale", "state_dict", "update"):
             return self.is_scaler(last_name(node.value))
         if node.attr == "step":
             name = last_name(node.value)
@@ -330,7 +300,7 @@ class Facts:
         if not any(isinstance(node, _DEFS) and node.name == "__call__" for node in cls.body):
             return set()
         made = [
-            name for name, value in _assigned(self.view) if isinstance(value, ast.Call) and last_name(value) == cls.name
+            name for name, value in assigned(self.view) if isinstance(value, ast.Call) and last_name(value) == cls.name
         ]
         return {(name, attribute) for name in made for attribute in (False, True)}
 
@@ -377,18 +347,6 @@ def _members(view: FileView) -> dict[ast.ClassDef, dict[str, list[ast.expr]]]:
                     values = found.setdefault(cls, {}).setdefault(place.attr, [])
                     values += [node.value, node.value] if unpacked else [node.value]
     return found
-
-
-def _assigned(view: FileView) -> Iterator[tuple[str, ast.expr]]:
-    for node in view.nodes(ast.Assign):
-        for target in node.targets:
-            if isinstance(target, (ast.Tuple, ast.List)) and isinstance(node.value, (ast.Tuple, ast.List)):
-                yield from ((last_name(t), v) for t, v in zip(target.elts, node.value.elts, strict=False))
-            else:
-                yield last_name(target), node.value
-    for annotated in view.nodes(ast.AnnAssign):
-        if annotated.value is not None:
-            yield last_name(annotated.target), annotated.value
 
 
 def facts(view: FileView) -> Facts:

@@ -115,7 +115,8 @@ class Judge:
             return []
         if plain:
             return [self._fault(path, "plain-backward", part.node, scaler, optimizer) for part in plain]
-        if gradients.fresh or any(literal.atom.volatile for literal in path.literals.values()):
+        asked = (one.atom for one in path.literals.values() if one.atom.volatile)
+        if gradients.fresh or any(atom.asked_in(self.where, path.loops) for atom in asked):
             return []
         return [self._fault(path, "nothing-scaled", call, scaler, optimizer)]
 
@@ -233,6 +234,20 @@ class Judge:
             if entry.kind == "update" and stepped and stepped[0] < place:
                 fault = self._fault(path, "update-before-second-step", entry.node, scaler, optimizer)
                 return [replace(fault, others=(call,))]
+        return []
+
+    def _twice_owned(self, path: Path, scaler: Scaler, optimizer: Optimizer) -> list[Fault]:
+        """Parameters that another optimizer has too, whose gradients this scaler has just unscaled for that one."""
+        mine = {part.node for part in path.gradients[optimizer.key].fresh if part.scaler == scaler.key}
+        for key, stage in path.scalers[scaler.key].stages:
+            other = path.optimizers.get(key)
+            if other is None or other.key == optimizer.key or stage.cleared or stage.loops != path.loops:
+                continue
+            theirs = {part.node for part in path.gradients[key].parts if part.scaler == scaler.key and part.unscaled}
+            shared = sorted(text for text, _ in other.owned & optimizer.owned)
+            if shared and mine & theirs and optimizer.made is not None and other.made is not None:
+                fault = self._fault(path, "parameter-twice", optimizer.made, scaler, optimizer)
+                return [replace(fault, names=(("shared", shared[0]),), others=(other.made,))]
         return []
 
     def _beside(self, path: Path, scaler: Scaler, optimizer: Optimizer, call: ast.Call) -> list[Fault]:

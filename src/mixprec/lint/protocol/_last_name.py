@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-__all__ = ["last_name"]
+if TYPE_CHECKING:
+    from mixprec.lint._view import FileView
+
+__all__ = ["assigned", "last_name"]
 
 
 def last_name(node: ast.AST | None) -> str:
@@ -14,3 +19,16 @@ def last_name(node: ast.AST | None) -> str:
     if isinstance(node, ast.Name):
         return node.id
     return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def assigned(view: FileView) -> Iterator[tuple[str, ast.expr]]:
+    """Every assignment of the file: the last name of what is assigned to, and the value."""
+    for node in view.nodes(ast.Assign):
+        for target in node.targets:
+            if isinstance(target, (ast.Tuple, ast.List)) and isinstance(node.value, (ast.Tuple, ast.List)):
+                yield from ((last_name(t), v) for t, v in zip(target.elts, node.value.elts, strict=False))
+            else:
+                yield last_name(target), node.value
+    for annotated in view.nodes(ast.AnnAssign):
+        if annotated.value is not None:
+            yield last_name(annotated.target), annotated.value

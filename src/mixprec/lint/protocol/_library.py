@@ -29,7 +29,7 @@ from mixprec.lint.protocol._values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 from mixprec.lint.protocol._events import NORMS, Events
 
 __all__ = ["Library"]
@@ -37,6 +37,8 @@ __all__ = ["Library"]
 _MADE_OF_NUMBERS = frozenset(
     {"torch.FloatTensor", "torch.Tensor", "torch.as_tensor", "torch.from_numpy", "torch.tensor"}
 )
+_DEEPEST = 3
+"""Names that stand for lists of parameters that hold names."""
 _NOTHING = frozenset({"contextlib.nullcontext", "contextlib.suppress", "nullcontext", "suppress"})
 _NO_GRAD = frozenset(
     {"torch.inference_mode", "torch.no_grad", "torch.autograd.no_grad", "torch.autograd.inference_mode"}
@@ -88,7 +90,7 @@ class Library(Events):
             return Scheduler(f"sched{id(call)}", args[0].key if isinstance(args[0], Optimizer) else None)
         if self._makes_optimizer(call, name, tail):
             return self._new_optimizer(call, tail, args, path)
-        if name in _MADE_OF_NUMBERS:
+        if name in _MADE_OF_NUMBERS and "requires_grad" not in kwargs:
             return Opaque(f"{tail}{id(call)}{self.place(path)}", bool(path.loops), cut=f"{name}(...)")
         if name in ("list", "tuple", "reversed", "sorted", "iter") and len(args) == 1 and isinstance(args[0], Items):
             return args[0]
@@ -110,9 +112,39 @@ class Library(Events):
         if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr == "parameters":
             params = self.value(given.func.value, path).key
         key = f"opt{call.lineno}.{call.col_offset}{self.place(path)}"
-        made = Optimizer(key, kind, params, call, path.loops)
+        owned = frozenset(self._owned(given, path, 0)) if given is not None else frozenset[tuple[str, str]]()
+        made = Optimizer(key, kind, params, call, path.loops, owned=owned)
         self.machine.create(path, made)
         return made
+
+    def _owned(self, node: ast.expr, path: Path, depth: int) -> Iterator[tuple[str, str]]:
+        """The modules that an optimizer is given all parameters of."""
+        if isinstance(node, (ast.List, ast.Tuple)):
+            for item in node.elts:
+                yield from self._owned(item, path, depth)
+        elif isinstance(node, ast.Starred):
+            yield from self._owned(node.value, path, depth)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            yield from self._owned(node.left, path, depth)
+            yield from self._owned(node.right, path, depth)
+        elif isinstance(node, ast.Dict):
+            for name, value in zip(node.keys, node.values, strict=True):
+                if isinstance(name, ast.Constant) and name.value == "params":
+                    yield from self._owned(value, path, depth)
+        elif isinstance(node, ast.Call):
+            yield from self._owned_by_call(node, path, depth)
+        elif isinstance(node, ast.Name) and depth < _DEEPEST:
+            view = self.file(path)
+            values = view.assignments(view.function(node) or view.tree).get(node.id, ())
+            if len(values) == 1 and values[0] is not None and node.id not in self.facts(path).grown:
+                yield from self._owned(values[0], path, depth + 1)
+
+    def _owned_by_call(self, node: ast.Call, path: Path, depth: int) -> Iterator[tuple[str, str]]:
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "parameters" and not node.args:
+            yield self.text(node.func.value, path), self.value(node.func.value, path).key
+        elif last_name(node.func) in ("list", "tuple", "chain"):
+            for arg in node.args:
+                yield from self._owned(arg, path, depth)
 
     def _new_scaler(self, call: ast.Call, args: list[Value], kwargs: Mapping[str, Value], path: Path) -> Scaler:
         given = next((k.value for k in call.keywords if k.arg == "enabled"), None)

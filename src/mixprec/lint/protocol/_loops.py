@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -17,6 +18,7 @@ from mixprec.lint.protocol._facts import last_name
 from mixprec.lint.protocol._path import Loops, Path
 from mixprec.lint.protocol._taint import combined, is_number, short
 from mixprec.lint.protocol._values import (
+    Const,
     Items,
     Opaque,
     Table,
@@ -30,6 +32,7 @@ from mixprec.lint.protocol._functions import Functions
 __all__ = ["Looping"]
 
 K = TypeVar("K")
+_LOADERS = re.compile(r"load|data|batch|_dl$|^dl$", re.IGNORECASE)
 ITERATIONS = 2
 BEHIND = (0, 0)
 """Stands for the iterations of a loop that is over."""
@@ -134,13 +137,17 @@ class Looping(Functions):
             pairs = zip(args, target.elts, strict=True)
             return Items(tuple(self.item(a, t, self.quiet(a, path), index, path) for a, t in pairs))
         if name == "range":
+            first = self.quiet(args[0], path) if len(args) > 1 and index == 0 else None
+            if isinstance(first, Const) and isinstance(first.value, int) and first.value > 1:
+                return first
             return _number(f"n{id(source)}{self.place(path)}")
         if isinstance(iterable, (Items, Table)):
             return self.element(iterable, index, source, path)
         if self.facts(path).is_optimizer(last_name(target)):
             owners = ",".join(self.value(ref, path).key for ref in self._references(source))
             return Opaque(short(f"each {self.text(source, path)}({owners})[#{index}]"))
-        return combined(f"{iterable.key}[#{index}]{self.place(path)}", (iterable,), True)
+        one = combined(f"{iterable.key}[#{index}]{self.place(path)}", (iterable,), True)
+        return replace(one, data=bool(_LOADERS.search(last_name(source))) and one.cut is None)
 
     def _while(self, node: ast.While, paths: list[Path]) -> list[Path]:
         if not self.facts(paths[0]).is_hot(node):

@@ -78,6 +78,7 @@ class Machine(Judge):
         if not faults and stage is None:
             faults = self._consumed(path, scaler, optimizer, call)
             faults += self._misplaced(path, scaler, optimizer)
+            faults += self._twice_owned(path, scaler, optimizer)
         elif stage is not None and stage.name == "unscaled":
             faults = [self._unscaled_again(path, scaler, stage, call)]
         elif stage is not None and stage.name == "stepped":
@@ -113,6 +114,7 @@ class Machine(Judge):
         faults = self._first_use(path, scaler, optimizer, call)
         if not faults and stage is None:
             faults = self._consumed(path, scaler, optimizer, call)
+            faults += self._twice_owned(path, scaler, optimizer)
         elif stage is not None and stage.name == "stepped":
             anchor = call if stage.loops == path.loops else stage.node
             faults = [self._fault(path, "missing-update", anchor, scaler, optimizer)]
@@ -217,6 +219,11 @@ class Machine(Judge):
         for key, gradients in path.gradients.items():
             aged = frozenset(replace(p, old=True) if p.scaler == scaler.key else p for p in gradients.parts)
             path.gradients[key] = replace(gradients, parts=aged)
+
+    def load_empty(self, path: Path, scaler: Scaler, call: ast.Call) -> None:
+        """`scaler.load_state_dict(state)` with the state of a scaler that is off, which is empty."""
+        wrong = self.enabled(path, scaler) is True
+        self._sign(path, call, [Fault("empty-state", call)] if wrong else [])
 
     def set_scale(self, path: Path, scaler: Scaler) -> None:
         """`scaler.update(new_scale)`: the scale is set by hand, which is not the update that a step waits for."""

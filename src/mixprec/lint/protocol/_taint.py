@@ -16,7 +16,7 @@ from mixprec.lint.protocol._values import (
 if TYPE_CHECKING:
     pass
 
-__all__ = ["combined", "is_number", "short"]
+__all__ = ["combined", "is_number", "short", "without_graph"]
 
 _LONGEST = 160
 
@@ -52,3 +52,14 @@ def combined(key: str, values: Iterable[Value], volatile: bool = False) -> Opaqu
         outside=all(value.outside for value in opaque),
         bases=frozenset().union(*(value.bases for value in opaque)),
     )
+
+
+def without_graph(result: Opaque, values: Iterable[Value]) -> Opaque:
+    """`result`, an operator's or a plain function's, with what follows from no value of `values` having a graph."""
+    every = list(values)
+    opaque = [value for value in every if isinstance(value, Opaque)]
+    known = all(value.cut is not None or value.data for value in opaque)
+    if not opaque or not known or any(not isinstance(value, (Opaque, Const)) for value in every):
+        return replace(result, cut=None, data=False)
+    cut = next((value.cut for value in opaque if value.cut is not None), None)
+    return replace(result, cut=cut, data=cut is None)

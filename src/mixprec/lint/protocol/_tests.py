@@ -17,6 +17,7 @@ from mixprec.lint.protocol._values import (
     Known,
     Logic,
     Opaque,
+    Table,
     Value,
 )
 
@@ -115,6 +116,8 @@ class Tests(Arithmetic):
             return Truth(bool(value.value))
         if isinstance(value, Logic):
             return value.formula
+        if isinstance(value, (Items, Table)):
+            return Truth(bool(value.items))
         if isinstance(value, Known) and value.name == "typing.TYPE_CHECKING":
             return FALSE
         if not isinstance(value, (Opaque, Known)):
@@ -140,6 +143,8 @@ class Tests(Arithmetic):
             about_scale=about_scale or bool(_ABOUT_SCALE.search(text)),
             bases=frozenset().union(*(value.bases for value in known if isinstance(value, Opaque))),
             node=node,
+            where=self.machine.where,
+            loops=path.loops,
         )
 
     def _if(self, node: ast.IfExp, path: Path) -> Value:

@@ -52,7 +52,7 @@ class Opaque:
     (`inverse`: its reciprocal). `number`: read back from the device. `region`: made in that autocast region.
     `divisors`: keys it was divided by. `cut`: cut off from the graph, and by what. `outside`: an argument that only
     the caller knows. `gradient`: the gradient of a parameter. `modulo`: a remainder, true where it is not 0. `bases`:
-    keys of the loop variables that it is computed from.
+    keys of the loop variables that it is computed from. `data`: a tensor that is nobody's result.
     """
 
     key: str
@@ -69,6 +69,7 @@ class Opaque:
     gradient: bool = False
     modulo: bool = False
     bases: frozenset[str] = frozenset()
+    data: bool = False
     notable: bool = field(init=False, compare=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
@@ -118,7 +119,10 @@ class Scaler:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """An optimizer. `kind` is the class's last name, `params` the key of what it was given the parameters of."""
+    """An optimizer. `kind` is the class's last name, `params` the key of what it was given the parameters of.
+
+    `owned`: how the text writes each module whose parameters it has, all of them, with the key of that module.
+    """
 
     key: str
     kind: str = ""
@@ -126,6 +130,7 @@ class Optimizer:
     made: ast.AST | None = field(default=None, compare=False)
     loops: tuple[tuple[int, int], ...] = ()
     outside: bool = False
+    owned: frozenset[tuple[str, str]] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True)

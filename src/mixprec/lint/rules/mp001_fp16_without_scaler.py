@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from mixprec.lint._rule import FixSafety
 from mixprec.lint._view import FileView
-from mixprec.lint.protocol import Conclusion, OrderRule
+from mixprec.lint.protocol import Conclusion, OrderRule, last_name
 from mixprec.records import Finding, Severity
 
 _SCALES = re.compile(r"scaler|loss_scal|scale_loss|scaled_loss", re.IGNORECASE)
@@ -58,7 +59,7 @@ for x, y in loader:
 
     def describe(self, view: FileView, conclusion: Conclusion) -> Finding | None:
         """An error where float16 is written down, a warning where it is CUDA's default."""
-        if _SCALES.search(view.source):
+        if _SCALES.search(view.source) and not (conclusion.always and _none_is_given(view, conclusion)):
             return None
         explicit = conclusion.kind == "fp16-without-scaler"
         what = "This region runs in float16" if explicit else "This region runs in float16, the default on CUDA,"
@@ -69,3 +70,61 @@ for x, y in loader:
             fix=self.fix("Scale the loss with a torch.amp.GradScaler, or use dtype=torch.bfloat16."),
             severity=Severity.ERROR if explicit else Severity.WARNING,
         )
+
+
+def _none_is_given(view: FileView, conclusion: Conclusion) -> bool:
+    """Whether all that speaks of a scaler are parameters, None by default, that nothing here is given for.
+
+    Another file may give one; so the module itself must call the function, or the function make no use of it.
+    """
+    parameters = {arg for arg in view.nodes(ast.arg) if _SCALES.search(arg.arg)}
+    if not all(_is_none(view, arg) for arg in parameters) or not _only(view, {arg.arg for arg in parameters}):
+        return False
+    used = any(name.id in {arg.arg for arg in parameters} for name in view.nodes(ast.Name))
+    return not used or view.tree in conclusion.within
+
+
+def _only(view: FileView, names: set[str]) -> bool:
+    """Whether nothing but names in `names` speaks of scaling, apart from comments and docstrings."""
+    words = [name.id for name in view.nodes(ast.Name) if name.id not in names]
+    words += [node.attr for node in view.nodes(ast.Attribute)]
+    words += [node.arg for node in view.nodes(ast.keyword) if node.arg is not None]
+    words += [node.name for node in view.nodes(ast.FunctionDef)] + [node.name for node in view.nodes(ast.ClassDef)]
+    words += [node.name for node in view.nodes(ast.alias)]
+    words += [
+        node.value
+        for node in view.nodes(ast.Constant)
+        if isinstance(node.value, str) and not isinstance(view.parent(node), ast.Expr)
+    ]
+    return not any(_SCALES.search(word) for word in words)
+
+
+def _is_none(view: FileView, arg: ast.arg) -> bool:
+    """Whether a parameter is None by default and no call in this file reaches it by its place."""
+    spec = view.parent(arg)
+    function = view.parent(spec) if spec is not None else None
+    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) or not isinstance(spec, ast.arguments):
+        return False
+    places = [*spec.posonlyargs, *spec.args]
+    defaults: dict[ast.arg, ast.expr | None] = dict(zip(reversed(places), reversed(spec.defaults), strict=False))
+    defaults |= dict(zip(spec.kwonlyargs, spec.kw_defaults, strict=True))
+    default = defaults.get(arg)
+    if not isinstance(default, ast.Constant) or default.value is not None:
+        return False
+    place = places.index(arg) if arg in places else len(places)
+    calls = [
+        call for call in view.nodes(ast.Call) if last_name(call.func) in (function.name, _class_name(view, function))
+    ]
+    return not any(
+        len(call.args) > place or any(isinstance(given, ast.Starred) for given in call.args) or _spreads(call)
+        for call in calls
+    )
+
+
+def _spreads(call: ast.Call) -> bool:
+    return any(keyword.arg is None for keyword in call.keywords)
+
+
+def _class_name(view: FileView, function: ast.AST) -> str | None:
+    cls = view.parent(function)
+    return cls.name if isinstance(cls, ast.ClassDef) else None

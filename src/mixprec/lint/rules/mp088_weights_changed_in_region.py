@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from mixprec.lint._rule import FixSafety
 from mixprec.lint._view import FileView
 from mixprec.lint.protocol import Conclusion, OrderRule
+from mixprec.lint.rules._writes import written_between
 from mixprec.records import Finding, Severity
 
 
@@ -57,6 +60,15 @@ for x, y in loader:
         "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/autocast_mode.cpp",
     )
     kinds = ("step-in-region",)
+
+    def check(self, view: FileView) -> Iterator[Finding]:
+        """Steps inside a region, and parameters written between two forward passes of one region."""
+        yield from super().check(view)
+        for node, module in written_between(view):
+            text = f"This changes {module} between two calls of it in one region: the second one uses the old weights."
+            yield self.finding(
+                view, node, text, fix=self.fix("Let the region end before it, or pass cache_enabled=False.")
+            )
 
     def describe(self, view: FileView, conclusion: Conclusion) -> Finding | None:
         """The place is the step."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from mixprec.lint._constants import UNKNOWN
 from mixprec.lint._view import FileView
-from mixprec.lint.protocol import Conclusion, OrderRule
+from mixprec.lint.protocol import Conclusion, OrderRule, facts, last_name
 from mixprec.records import Finding, Severity
 
 
@@ -59,6 +60,23 @@ for x, y in loader:
     )
     kinds = ("update-in-join",)
 
+    def check(self, view: FileView) -> Iterator[Finding]:
+        """Under Join, and in loops whose length depends on the rank."""
+        yield from super().check(view)
+        known = view.memo(facts)
+        for call in view.nodes(ast.Call):
+            func = call.func
+            if not isinstance(func, ast.Attribute) or func.attr != "update" or call.args or call.keywords:
+                continue
+            if not known.is_scaler(last_name(func.value)) or view.owners:
+                continue
+            for loop in view.loops(call):
+                length = _length(view, loop)
+                if length is not None:
+                    text = f"Each rank calls {view.text(call)} {length} times, which differs between ranks."
+                    fix = self.fix("Give every rank the same number of batches, or agree on the scale.")
+                    yield self.finding(view, loop.iter if isinstance(loop, ast.For) else loop, text, fix=fix)
+
     def describe(self, view: FileView, conclusion: Conclusion) -> Finding | None:
         """The place is the Join context. Loops of a constant length run equally often everywhere."""
         join = conclusion.fault.anchor
@@ -83,3 +101,24 @@ def _is_constant(view: FileView, loop: ast.AST) -> bool:
     if not isinstance(source, ast.Call) or view.dotted(source.func) != "range":
         return False
     return all(view.constant(arg) is not UNKNOWN for arg in source.args)
+
+
+def _length(view: FileView, loop: ast.AST) -> str | None:
+    """The length of `for … in range(length)`, where it is computed from the rank."""
+    source = loop.iter if isinstance(loop, ast.For) else None
+    if not isinstance(source, ast.Call) or view.dotted(source.func) != "range" or not source.args:
+        return None
+    stops = source.args if len(source.args) == 1 else source.args[1:2]
+    first = source.args[0] if len(source.args) > 1 else None
+    if first is not None and view.constant(first) is UNKNOWN:
+        return None
+    return ast.unparse(stops[0]) if _depends(stops[0]) else None
+
+
+def _depends(node: ast.expr) -> bool:
+    """Whether a sum or product has the rank in it; a quotient or remainder may be meant to even things out."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+        return _depends(node.left) or _depends(node.right)
+    if isinstance(node, ast.Call):
+        return last_name(node.func) == "get_rank"
+    return isinstance(node, (ast.Name, ast.Attribute)) and last_name(node) in ("global_rank", "local_rank", "rank")
