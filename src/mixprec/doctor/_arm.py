@@ -89,6 +89,10 @@ class OptimizerRecord:
     parameters_with_grad_ever: int = 0
     shared_with: tuple[int, ...] = ()
     """Other optimizers that hold one of these parameters."""
+    step_hooks: int = 0
+    """Hooks that the script put around this optimizer's own step."""
+    hook_site: Location = field(default_factory=Location)
+    """The user's line that registered the last of them."""
     rank: int = 0
 
 
@@ -426,7 +430,7 @@ def _build(kind: type[R], body: dict[str, Any]) -> R:
     return kind(**{name: _value(name, value) for name, value in body.items() if name in fields})
 
 
-_NESTED: dict[str, type[Any]] = {"site": Location, "location": Location, "op": OpRecord}
+_NESTED: dict[str, type[Any]] = {"site": Location, "hook_site": Location, "location": Location, "op": OpRecord}
 _LISTS: dict[str, type[Any]] = {
     "frames": Location,
     "tensors": TensorStats,

@@ -1,0 +1,147 @@
+"""What the judges say, ranked, without what only follows from something else that was found.
+
+Rows, not rules: a cause stands in one rank, and a consequence names what it follows from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from mixprec.doctor._arm import Examination
+from mixprec.doctor.judges import all_judges
+from mixprec.doctor.judges._reading import computes_low, courses, failure, observed, scalers_in_use, skips
+from mixprec.formats import find_format
+from mixprec.records import Confidence, Evidence, Severity, Verdict
+
+__all__ = ["looked_at", "open_question", "rank", "verdicts"]
+
+RANKS: tuple[tuple[str, ...], ...] = (
+    ("MP132",),
+    ("MP131", "MP136"),
+    ("MP003", "MP004", "MP018", "MP170", "MP002", "MP005", "MP142", "MP006", "MP007", "MP008", "MP025", "MP024"),
+    ("MP022", "MP084", "MP028", "MP027", "MP009", "MP143", "MP144", "MP145", "MP146"),
+    ("MP161", "MP160", "MP026", "MP093", "MP139"),
+    ("MP063", "MP174", "MP166", "MP169", "MP134"),
+    ("MP044", "MP042", "MP043", "MP048", "MP047", "MP050", "MP052", "MP067", "MP141", "MP046", "MP045"),
+    ("MP035", "MP036", "MP031", "MP032", "MP033", "MP034", "MP030", "MP040", "MP095"),
+    ("MP130",),
+    ("MP016", "MP017", "MP014"),
+    ("MP090", "MP081", "MP080", "MP168", "MP065", "MP064", "MP068", "MP088", "MP061"),
+    ("MP001", "MP060"),
+    ("MP147", "MP019", "MP021", "MP020", "MP083"),
+    ("MP012", "MP013", "MP135", "MP038", "MP051", "MP133"),
+)
+"""Rows of causes, the first to be repaired first: what invalidates everything else, what breaks the protocol, what
+breaks the numbers, what costs accuracy, what costs nothing but time."""
+
+BREAKS_NUMBERS = frozenset(
+    {
+        "MP003",
+        "MP006",
+        "MP007",
+        "MP008",
+        "MP009",
+        "MP018",
+        "MP022",
+        "MP027",
+        "MP028",
+        "MP063",
+        "MP131",
+        "MP136",
+        "MP174",
+    }
+)
+"""Causes that make values infinite or NaN by themselves: what an op shows of it is their consequence."""
+
+NUMBERS = frozenset(code for row in RANKS[6:9] for code in row) | {"MP134"}
+
+FOLLOWS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(NUMBERS, BREAKS_NUMBERS),
+    "MP012": NUMBERS | BREAKS_NUMBERS | {"MP146", "MP084"},
+    "MP013": NUMBERS | BREAKS_NUMBERS | {"MP012"},
+    "MP135": NUMBERS | BREAKS_NUMBERS | {"MP016"},
+    "MP038": NUMBERS | BREAKS_NUMBERS,
+    "MP051": NUMBERS | BREAKS_NUMBERS,
+    "MP130": (NUMBERS - {"MP130"}) | BREAKS_NUMBERS | {"MP002", "MP004", "MP146"},
+    "MP061": frozenset({"MP063", "MP084"}),
+    "MP060": frozenset({"MP001", "MP004"}),
+    "MP080": frozenset({"MP081", "MP090"}),
+    "MP001": frozenset({"MP003"}),
+    "MP146": frozenset({"MP143", "MP144", "MP145", "MP170", "MP004"}),
+    "MP020": frozenset({"MP016", "MP017"}),
+}
+"""A code, and the causes that explain it: it is not listed beside one of them."""
+
+
+def verdicts(examination: Examination) -> tuple[Verdict, ...]:
+    """Every verdict that holds, the cause to repair first at the head; empty where nothing is wrong."""
+    found = [verdict for _, judge in all_judges() if (verdict := judge(examination)) is not None]
+    return tuple(sorted(_causes_only(found), key=rank))
+
+
+def rank(verdict: Verdict) -> tuple[int, int, int]:
+    """What ended the script first, then by row, errors before warnings."""
+    raised = any(one.what == "the script raised" for one in verdict.evidence)
+    row = next((n for n, codes in enumerate(RANKS) if verdict.code in codes), 7)
+    place = RANKS[row].index(verdict.code) if verdict.code in RANKS[row] else 0
+    return (0 if raised else 1, row + (4 if verdict.confidence is Confidence.UNTESTED else 0), place)
+
+
+def _causes_only(found: Iterable[Verdict]) -> list[Verdict]:
+    found = list(found)
+    codes = {verdict.code for verdict in found}
+    return [verdict for verdict in found if not (FOLLOWS.get(verdict.code, frozenset()) & codes)]
+
+
+def looked_at(examination: Examination) -> tuple[Evidence, ...]:
+    """What a healthy run was found healthy by: skips, headroom, underflow, controls."""
+    arm = observed(examination)
+    if arm is None:
+        return ()
+    seen = [skips(steps) for steps in courses(arm)]
+    attempts, skipped = sum(s.attempts for s in seen), sum(s.total for s in seen)
+    facts: list[Evidence] = [Evidence("optimizer steps attempted", attempts, arm=arm.name)]
+    if scalers_in_use(arm):
+        facts.append(Evidence("steps skipped", skipped, f"of {attempts}", arm=arm.name))
+        benign = sum(s.warm_up + s.probes for s in seen)
+        facts.append(Evidence("of these at the start or right after a growth of the scale", benign, arm=arm.name))
+    facts += _headroom(examination)
+    facts += [
+        Evidence("control", "healthy" if failure(a) is None else "fails", arm=a.name) for a in examination.arms[1:]
+    ]
+    return tuple(facts)
+
+
+def _headroom(examination: Examination) -> list[Evidence]:
+    arm = observed(examination)
+    assert arm is not None
+    if not computes_low(arm):
+        return [Evidence("anything computed in 16 bits", False, arm=arm.name)]
+    found = []
+    low = [m.output_amax for m in arm.modules if "float16" in m.output_dtypes and m.output_amax]
+    if low and math.isfinite(max(low)):
+        bits = math.log2(find_format("float16").max / max(low))
+        found.append(Evidence("headroom of the largest FP16 activation", round(bits, 1), "bits", arm=arm.name))
+    tiny = [s.activation_tiny_share for s in arm.steps if s.activation_tiny_share is not None]
+    if tiny:
+        found.append(
+            Evidence("activation gradients below 6.1e-5", round(sum(tiny) / len(tiny), 4), "share", arm=arm.name)
+        )
+    return found
+
+
+def open_question(examination: Examination) -> str | None:
+    """The experiment that would decide, where the run failed and no judge can tell why; None otherwise."""
+    arm = observed(examination)
+    found = failure(arm)
+    serious = [v for v in verdicts(examination) if v.severity is Severity.ERROR]
+    if arm is None or found is None or serious:
+        return None
+    if arm.ended == "timed_out" and not arm.steps:
+        return "The script did not reach an optimizer step in time: run it with a longer --time."
+    if examination.arm("fp32") is None:
+        return "Run it in FP32 from the same seed (`--time` was too short for this control)."
+    if examination.arm("locate") is None:
+        return f"Trace iteration {found.iteration} op by op (`--time` was too short for it)."
+    return f"Save the failing step, iteration {found.iteration}, and replay it with one module at a time in FP32."

@@ -1,0 +1,36 @@
+"""Constants that stand for "never": too large for FP16, or added to each other."""
+
+from __future__ import annotations
+
+from mixprec.doctor.judges._located import Fault
+from mixprec.formats import find_format
+from mixprec.records import TensorStats
+
+__all__ = ["constant_that_overflows", "masks_that_meet"]
+
+PLACING = frozenset(
+    {"fill_", "fill", "full", "masked_fill", "masked_fill_", "where", "copy_", "_to_copy", "index_put", "index_put_"}
+    | {"add", "add_", "sub", "sub_", "rsub", "index_fill", "index_fill_", "scalar_tensor", "full_like", "new_full"}
+)
+LIMIT = find_format("float16").max
+
+
+def constant_that_overflows(fault: Fault) -> bool:
+    """Whether a number that the script wrote, and not one that it computed, became infinite in FP16."""
+    if fault.packet not in PLACING or fault.backward or masks_that_meet(fault):
+        return False
+    written = any(abs(value) > LIMIT for value in fault.constants())
+    uniform = any(_one_value(stats) and stats.amax > LIMIT for stats in (*fault.op.inputs, *fault.op.exact))
+    return written or uniform
+
+
+def masks_that_meet(fault: Fault) -> bool:
+    """Whether two masks of the smallest FP16 number were added."""
+    if fault.packet not in ("add", "add_", "sub", "sub_") or fault.backward or len(fault.op.inputs) < 2:
+        return False
+    return all(stats.dtype == "float16" and stats.amax >= 0.9 * LIMIT for stats in fault.op.inputs[:2])
+
+
+def _one_value(stats: TensorStats) -> bool:
+    """Whether every element that is not 0 has the same magnitude."""
+    return stats.amax > 0 and stats.amin == stats.amax

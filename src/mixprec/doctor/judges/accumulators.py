@@ -1,0 +1,49 @@
+"""MP064, MP068: a sum or average is kept in 16 bits, and what is added to it is rounded away."""
+
+from __future__ import annotations
+
+from mixprec.doctor._arm import Arm, Examination, TracedOp
+from mixprec.doctor.judges._located import packet, traced
+from mixprec.doctor.judges._say import confidence_of_protocol, say
+from mixprec.records import Evidence, Verdict
+
+SCALARS = 16
+"""A tensor of up to so many elements is a metric, a larger one a copy of weights."""
+
+
+def judge(examination: Examination) -> Verdict | None:
+    """An op that added something to a 16-bit tensor and left it as it was, outside backward and optimizer."""
+    for arm, one in traced(examination, "stagnant"):
+        if one.op.phase != "forward" or not one.op.outputs:
+            continue
+        code = "MP068" if one.op.outputs[0].numel <= SCALARS else "MP064"
+        if code == "MP064" and not _averages(one):
+            continue
+        return _say(examination, arm, one, code)
+    return None
+
+
+def _averages(one: TracedOp) -> bool:
+    """Whether the op is one of a moving average: a step towards another tensor, with a small factor."""
+    factors = [
+        float(v) for name, v in one.op.scalars if isinstance(v, (int, float)) and name in ("alpha", "weight", "value")
+    ]
+    return packet(one.op).startswith("lerp") or any(0 < abs(factor) < 0.1 for factor in factors)
+
+
+def _say(examination: Examination, arm: Arm, one: TracedOp, code: str) -> Verdict:
+    into, added = one.op.outputs[0], one.op.inputs[-1]
+    return say(
+        code,
+        f"A running sum is kept in {into.dtype}, and what is added to it is rounded away."
+        if code == "MP068"
+        else f"A moving average is kept in {into.dtype}, and its small steps are rounded away.",
+        one.op.location,
+        evidence=(
+            Evidence("accumulator", into.amax, into.dtype, arm=arm.name, step=one.iteration),
+            Evidence(
+                "largest magnitude added, without effect", added.amax, added.dtype, arm=arm.name, step=one.iteration
+            ),
+        ),
+        confidence=confidence_of_protocol(examination, code),
+    )

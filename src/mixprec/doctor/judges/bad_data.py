@@ -1,0 +1,78 @@
+"""MP131, MP135, MP136, MP038: what an op was given was bad before the iteration began.
+
+A batch: the data. Weights at the first step: the checkpoint. Weights later: an earlier step. Only buffers: a skipped
+step does not take back what batch norm saw.
+"""
+
+from __future__ import annotations
+
+from mixprec.doctor._arm import Arm, Examination, StepRecord
+from mixprec.doctor.judges._located import MATMULS, Fault, culprit
+from mixprec.doctor.judges._reading import courses, observed
+from mixprec.doctor.judges._say import say
+from mixprec.records import Confidence, Evidence, Location, Verdict
+
+WORDS = {
+    "MP131": "A batch holds values that are not finite.",
+    "MP135": "The weights were not finite when the iteration began: an earlier step broke them.",
+    "MP136": "The weights are not finite before the first step: the checkpoint or the initialisation is bad.",
+    "MP038": "Buffers such as running statistics are not finite although the weights are.",
+}
+
+
+def judge(examination: Examination) -> Verdict | None:
+    """The first bad batch of the observing arm, or what the located op was given."""
+    arm = observed(examination)
+    if arm is None:
+        return None
+    batch = next((step for step in arm.steps if not step.batch_finite), None)
+    if batch is not None and not _broken_before(arm, batch):
+        return _say("MP131", arm, batch.iteration, _loss_or_forward(arm, examination), _rest(batch))
+    fault = culprit(examination)
+    if fault is not None and fault.role == "given":
+        return _given(arm, fault)
+    poisoned = next((s for s in arm.steps if not s.buffers_finite and s.weights_finite), None)
+    if poisoned is not None and fault is None:
+        return _say("MP038", arm, poisoned.iteration, poisoned.site, ())
+    return None
+
+
+def _broken_before(arm: Arm, batch: StepRecord) -> bool:
+    return any(not step.weights_finite and step.iteration < batch.iteration for step in arm.steps)
+
+
+def _rest(batch: StepRecord) -> list[Evidence]:
+    return [Evidence("fingerprint of the batch", batch.batch, step=batch.iteration)]
+
+
+def _loss_or_forward(arm: Arm, examination: Examination) -> Location:
+    fault = culprit(examination)
+    if fault is not None and fault.op.location.line is not None:
+        return fault.op.location
+    return next((event.site for event in arm.events if event.kind == "forward_begin"), Location())
+
+
+def _given(arm: Arm, fault: Fault) -> Verdict:
+    earlier = any(not s.weights_finite and s.iteration < fault.iteration for steps in courses(arm) for s in steps)
+    weights = fault.op.location.module and (
+        fault.packet in MATMULS or fault.op.cast or fault.packet in ("embedding", "t")
+    )
+    if earlier:
+        code = "MP135"
+    elif weights and _weights_read(fault):
+        code = "MP136"
+    else:
+        code = "MP131"
+    at = fault.op.location
+    return _say(code, arm, fault.iteration, at, fault.evidence())
+
+
+def _weights_read(fault: Fault) -> bool:
+    """Whether the bad operand is no activation: the op's other float operands are finite, or it is the only one."""
+    bad = [stats for stats in fault.op.inputs if not stats.finite]
+    return bool(bad) and (len(fault.op.inputs) > 1 or fault.op.cast)
+
+
+def _say(code: str, arm: Arm, iteration: int, at: Location, evidence: object) -> Verdict:
+    first = Evidence("first iteration with it", iteration, arm=arm.name, step=iteration)
+    return say(code, WORDS[code], at, evidence=(first, *evidence), confidence=Confidence.CONFIRMED)  # type: ignore[misc] # lists and tuples of Evidence

@@ -1,0 +1,41 @@
+"""MP052: a mean or deviation over nothing, or over one element, is NaN in every dtype."""
+
+from __future__ import annotations
+
+from mixprec.doctor._arm import Examination
+from mixprec.doctor.judges._located import Fault, culprit, fp32_fails
+from mixprec.doctor.judges._say import say
+from mixprec.records import Confidence, Evidence, Verdict
+
+MEANS = frozenset(
+    {"mean", "var", "std", "var_mean", "std_mean", "median", "nanmean", "nll_loss_forward", "nll_loss2d_forward"}
+)
+
+
+def judge(examination: Examination) -> Verdict | None:
+    """The first op at fault averages no elements, or divides a sum of nothing by a count of 0."""
+    fault = culprit(examination)
+    if fault is None or fault.backward or fault.role == "given" or not _empty(examination, fault):
+        return None
+    fails = fp32_fails(examination)
+    size = min((stats.numel for stats in fault.op.inputs), default=0)
+    return say(
+        "MP052",
+        "A mean is taken over an empty selection, which is NaN in every dtype.",
+        fault.op.location,
+        evidence=[*fault.evidence(), Evidence("elements of the smallest operand", size, arm=fault.arm.name)],
+        confidence=Confidence.CONFIRMED if fails else Confidence.CONSISTENT,
+        ruled_out=[Evidence("precision: the FP32 control", "fails as well", arm="fp32")] if fails else (),
+    )
+
+
+def _empty(examination: Examination, fault: Fault) -> bool:
+    if fault.packet in MEANS:
+        finite = all(stats.finite for stats in fault.op.inputs)
+        small = any(stats.numel <= (0 if fault.packet in ("mean", "median") else 1) for stats in fault.op.inputs)
+        return finite and (small or fault.packet.startswith("nll_loss"))
+    below = fault.denominator
+    if below is None or not below.zeros or fp32_fails(examination) is False or len(fault.op.inputs) < 2:
+        return False
+    above = fault.op.inputs[0]
+    return fault.role == "first_nan" and above.numel == 1 and above.zeros == 1

@@ -1,0 +1,43 @@
+"""MP053, MP164: there is no 16-bit kernel for an op, of linear algebra or another."""
+
+from __future__ import annotations
+
+import re
+
+from mixprec.doctor._arm import Examination
+from mixprec.doctor.judges._crash import confidence_of_crash, crash_says, described, here
+from mixprec.doctor.judges._say import say
+from mixprec.records import Verdict
+
+LINEAR_ALGEBRA = re.compile(
+    r"linalg|lu_|cholesky|svd|eig|qr|inverse|det|lstsq|triangular|geqrf|orgqr|ormqr|fft|householder|matrix_exp|pinv|solve",
+    re.IGNORECASE,
+)
+
+
+def judge(examination: Examination) -> Verdict | None:
+    """The exception names the op; whether it is linear algebra decides between the two."""
+    found = crash_says(
+        examination,
+        r"not implemented for '(?:Half|BFloat16)'",
+        r"low precision dtypes not supported",
+        r"could not create a primitive",
+        r"Unsupported (?:dtype|ScalarType) .*(?:Half|BFloat16|Float16)",
+        r"not (?:supported|implemented).*(?:half|bfloat16|float16)",
+        r"expected .*float.* (?:but )?got.*(?:half|bfloat16).*(?:linalg|fft)",
+    )
+    if found is None:
+        return None
+    arm, crash = found
+    confidence, controls = confidence_of_crash(examination, crash)
+    algebra = LINEAR_ALGEBRA.search(crash.message.split("not implemented")[0]) and "primitive" not in crash.message
+    module = f" in {crash.module_kind} '{crash.module}'" if crash.module_kind else ""
+    return say(
+        "MP053" if algebra else "MP164",
+        f"This op{module} has no 16-bit kernel on this device: "
+        + ("linear algebra and FFT need FP32." if algebra else "it runs in FP32 only."),
+        here(crash),
+        evidence=(described(crash, arm),),
+        confidence=confidence,
+        ruled_out=controls,
+    )

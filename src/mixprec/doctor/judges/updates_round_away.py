@@ -1,0 +1,64 @@
+"""MP061: weights are kept in 16 bits, and most updates are smaller than half their last place."""
+
+from __future__ import annotations
+
+from mixprec.doctor._arm import Arm, Examination, OptimizerRecord, StepRecord
+from mixprec.doctor.judges._reading import (
+    courses,
+    median,
+    observed,
+    optimizer_of,
+    site_of_conversion,
+    trains_half_weights,
+)
+from mixprec.doctor.judges._say import say
+from mixprec.records import Confidence, Evidence, Verdict
+
+LOST = 0.3
+"""Share of elements with a gradient that a step leaves bit-identical; FP32 loses 0, bfloat16 at lr 1e-4 half."""
+
+
+def judge(examination: Examination) -> Verdict | None:
+    """The median step of an optimizer of 16-bit weights leaves a third of them as they were."""
+    arm = observed(examination)
+    for steps in courses(arm) if arm is not None else ():
+        assert arm is not None
+        optimizer = optimizer_of(arm, steps[0].optimizer, steps[0].rank)
+        share = median(step.unchanged_share for step in steps)
+        if optimizer is None or not trains_half_weights(optimizer) or share is None or share < LOST:
+            continue
+        if all(step.weights_finite for step in steps) and not optimizer.kind.lower().endswith(("kahan", "stochastic")):
+            return _say(examination, arm, optimizer, steps, share)
+    return None
+
+
+def _say(
+    examination: Examination, arm: Arm, optimizer: OptimizerRecord, steps: tuple[StepRecord, ...], share: float
+) -> Verdict:
+    dtype = max(optimizer.parameter_dtypes, key=lambda name: optimizer.parameter_dtypes[name])
+    evidence = [
+        Evidence("weights with a gradient that a step leaves bit-identical", share, "median share", arm=arm.name),
+        Evidence("dtype of the weights", dtype, arm=arm.name),
+        Evidence("learning rate", optimizer.lr, arm=arm.name),
+    ]
+    control = _control(examination)
+    if control is not None:
+        evidence.append(Evidence("the same share in FP32", control[1], "median share", arm=control[0]))
+    return say(
+        "MP061",
+        f"The weights are {dtype} and have no FP32 master copy: most updates are rounded away.",
+        site_of_conversion(arm, dtype) or optimizer.site,
+        evidence=evidence,
+        confidence=Confidence.CONFIRMED if control is not None and control[1] < 0.1 else Confidence.CONSISTENT,
+    )
+
+
+def _control(examination: Examination) -> tuple[str, float] | None:
+    """(arm, share) of a training with FP32 weights: a control arm, or another optimizer of the script itself."""
+    for arm in examination.arms:
+        for steps in courses(arm):
+            optimizer = optimizer_of(arm, steps[0].optimizer, steps[0].rank)
+            share = median(step.unchanged_share for step in steps)
+            if optimizer is not None and share is not None and not trains_half_weights(optimizer):
+                return arm.name, share
+    return None
