@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mixprec.records import OpRecord
 
-__all__ = ["CONSUMERS", "auxiliary_outputs", "on_purpose", "packet", "written_elsewhere"]
+__all__ = ["CONSUMERS", "QUESTIONS", "auxiliary_outputs", "on_purpose", "packet", "written_elsewhere"]
 
 CONSTANTS = frozenset(
     {"full", "full_like", "new_full", "scalar_tensor", "fill", "fill_", "masked_fill", "masked_fill_"}
@@ -17,6 +17,9 @@ CONSTANTS = frozenset(
 )
 """Ops that put a constant into a tensor: an Inf there was asked for if the constant is one. A finite constant that the
 format rounds to Inf (−1e9 in float16) was not."""
+
+QUESTIONS = frozenset({"isfinite", "isinf", "isnan", "isposinf", "isneginf", "allclose", "equal", "__repr__"})
+"""Torch functions that only ask about numbers, whatever ops they are made of."""
 
 CONSUMERS = frozenset(
     {"_softmax", "_log_softmax", "_safe_softmax", "logsumexp", "_masked_softmax", "softmax"}

@@ -77,8 +77,10 @@ def in_compiled_function() -> bool:
     """Whether the caller runs inside a function or module that `torch.compile` wrapped. **Cost** a walk to the end."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_filename.endswith("eval_frame.py") and "_dynamo" in frame.f_code.co_filename:
-            return True
+        if frame.f_code.co_filename.endswith("eval_frame.py"):
+            context = frame.f_locals.get("self")  # torch's own `disable` leaves such frames too
+            if type(context).__name__ in ("OptimizeContext", "OptimizedModule"):
+                return True
         frame = frame.f_back
     return False
 

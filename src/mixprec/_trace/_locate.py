@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mixprec._trace._benign import CONSUMERS, auxiliary_outputs, on_purpose, packet, written_elsewhere
+from mixprec._trace._benign import CONSUMERS, QUESTIONS, auxiliary_outputs, on_purpose, packet, written_elsewhere
 from mixprec.records import OpRecord, TensorStats
 
 __all__ = ["Origin", "locate"]
@@ -51,7 +51,8 @@ def locate(records: Iterable[OpRecord]) -> Origin:
 
     **Cost** linear in the records; no tensor, no kernel.
     """
-    ordered = tuple(sorted(records, key=lambda record: record.index))
+    asked = (record for record in records if record.call not in QUESTIONS)
+    ordered = tuple(sorted(asked, key=lambda record: record.index))
     readers = _readers(ordered)
     judge = _Judge({record.index: record for record in ordered}, readers)
     infs = [r for r in ordered if _makes_inf(r) and not on_purpose(r)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -121,6 +121,7 @@ class Tracer:
         self._places: dict[int, _Place] = {}
         self._thread = _Thread()
         self._index = 0
+        self._paused = False
         self._stack: contextlib.ExitStack | None = None
 
     def __enter__(self) -> Tracer:
@@ -154,6 +155,15 @@ class Tracer:
         """How many ops were recorded, kept or not."""
         return self._index
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Ops inside are run and not recorded; numbers that they write are taken for given."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
     def _step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._thread.stepping = 1
 
@@ -163,7 +173,7 @@ class Tracer:
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs one op between the measurement of its inputs and of its outputs."""
         schema = schema_of(func)
-        if schema is None:
+        if schema is None or self._paused:
             return func(*args, **kwargs)
         node = torch._C._current_autograd_node()
         who = asked(backward=node is not None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import enum
 import math
 import sys
 from collections.abc import Mapping
@@ -47,8 +48,12 @@ class Writer:
 
     def write(self, value: Any, where: str = "") -> Node:
         """`value` as JSON; `where` names it in `left_out`."""
-        if value is None or isinstance(value, (bool, str)) or type(value) is int:
+        if value is None or isinstance(value, bool) or type(value) in (int, str):
             return value
+        if isinstance(value, enum.Enum):
+            return self.write(value.value, where)
+        if isinstance(value, (int, str)):
+            return int(value) if isinstance(value, int) else str(value)
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else ["float", str(value)]
         if isinstance(value, Tensor):

@@ -1,0 +1,170 @@
+"""Run the step of an incident again and name the op that failed.
+
+The incident is a folder that `mixprec run` or a Monitor left behind. The recorded command is run again up to that step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mixprec._script import Command
+from mixprec._trace import Room, source_line
+from mixprec.cli._options import format_option
+from mixprec.monitor.replay import PRECISIONS, Replay, Traced, replay_script
+from mixprec.records import OpRecord, TensorStats, to_json
+from mixprec.report import json
+from mixprec.report.text import console
+
+__all__ = ["command"]
+
+_WORST = 5
+
+
+@click.command()
+@click.argument("incident", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("argv", metavar="[SCRIPT [ARGS]...]", nargs=-1, type=click.UNPROCESSED)
+@click.option("--precision", type=click.Choice(PRECISIONS), help="Run autocast regions in this precision instead.")
+@click.option("--deep", is_flag=True, help="Also show every flushed gradient, and give every op's record in JSON.")
+@click.option("--timeout", type=float, default=600.0, show_default=True, help="Seconds for each of the runs.")
+@format_option()
+@click.pass_context
+def command(
+    context: click.Context,
+    incident: Path,
+    argv: tuple[str, ...],
+    precision: str | None,
+    deep: bool,
+    timeout: float,
+    output: str,
+) -> None:
+    """Run the step of INCIDENT again, twice to compare and once under the op tracer.
+
+    The command that was recorded is run again up to that step; SCRIPT and ARGS replace it. Exit codes: 0 the step is
+    healthy, 1 it is not, or does not repeat itself.
+    """
+    found = replay_script(
+        incident, precision=precision, deep=deep, timeout=timeout, command=Command(argv) if argv else None
+    )
+    if output == "json":
+        click.echo(json.document(replay=_document(found)))
+    else:
+        for line in _lines(found, deep):
+            console().print(line, soft_wrap=True)
+    context.exit(0 if found.healthy and found.repeats else 1)
+
+
+def _document(found: Replay) -> dict[str, Any]:
+    document: dict[str, Any] = to_json(found)
+    for part in ("origin",):
+        if found.traced is not None:
+            document["traced"][part]["first"] = to_json(found.traced.origin.first)
+    return document
+
+
+def _lines(found: Replay, deep: bool) -> Iterator[str]:
+    """The replay in words."""
+    losses = ", ".join(f"{loss:g}" for loss in found.outcome.losses) or "unknown"
+    yield f"{found.incident}: step {found.step}, {found.kind}, loss {losses}" + (
+        f", in {found.precision}" if found.precision else ""
+    )
+    yield _agreement(found)
+    for note in dict.fromkeys(found.notes):
+        yield f"note: {note}"
+    if found.traced is None:
+        return
+    yield ""
+    yield from _origin(found.traced)
+    if found.traced.compiled:
+        yield "Compiled functions ran in eager mode under the tracer: what only the compiled code does is not seen."
+    if found.traced.room is not None:
+        yield from _scale(found.traced.room)
+    yield from _flushes(found.traced, None if deep else _WORST)
+
+
+def _agreement(found: Replay) -> str:
+    if not found.repeats:
+        return (
+            "Two runs of the step differ: an unseeded source of chance, a non-deterministic kernel or faulty hardware. "
+            "Settle this first (mixprec explain MP132)."
+        )
+    if found.exact:
+        return "Replayed twice, both bit for bit as recorded."
+    return "Replayed twice, bit for bit the same" + (
+        "." if found.precision else ", but not as recorded: the step depends on more than the incident holds."
+    )
+
+
+def _origin(traced: Traced) -> Iterator[str]:
+    origin = traced.origin
+    if origin.clean:
+        yield f"No op made an Inf or NaN that mattered ({traced.ops} ops)."
+    told: set[int] = set()
+    for said, record in (
+        ("Inf or NaN came into the step here", origin.given),
+        ("The first Inf", origin.first_inf),
+        ("The first NaN from finite numbers", origin.first_nan),
+        ("The first NaN from an Inf", origin.nan_from_inf),
+    ):
+        if record is not None and record.index not in told:
+            told.add(record.index)
+            yield from _op(said, record)
+    for record in origin.hidden[:_WORST]:
+        yield f"Hidden, no harm: {record.op} at {_place(record)}"
+
+
+def _op(said: str, record: OpRecord) -> Iterator[str]:
+    yield f"{said}: {record.op} in {record.phase}" + (f" ({record.node})" if record.node else "")
+    yield f"  {_place(record)}"
+    text = source_line(record.location)
+    if text:
+        yield f"    {text}"
+    if record.scalars:
+        yield "  with " + ", ".join(f"{name}={value}" for name, value in record.scalars)
+    for name, stats in zip(record.names, record.inputs, strict=False):
+        yield f"  in   {name:10} {_stats(stats)}"
+    for stats in record.outputs:
+        yield f"  out  {'':10} {_stats(stats)}"
+    for stats, out in zip(record.exact, record.outputs, strict=False):
+        yield f"  in float32      {_stats(stats)}" + (f" (the maximum of {out.dtype} is exceeded)" if out.infs else "")
+
+
+def _place(record: OpRecord) -> str:
+    where = f"{record.location.file}:{record.location.line}" if record.location.file else "unknown line"
+    if record.location.module is None:
+        return where
+    return f"{where}, module {record.location.module or '(top)'} ({record.module_class})"
+
+
+def _stats(stats: TensorStats) -> str:
+    bad = "".join(f", {count} {name}" for count, name in ((stats.infs, "Inf"), (stats.nans, "NaN")) if count)
+    shape = "x".join(map(str, stats.shape)) or "scalar"
+    return f"{stats.dtype} {shape}, magnitudes {stats.amin:.3g} to {stats.amax:.3g}, {stats.zeros} zero{bad}"
+
+
+def _scale(room: Room) -> Iterator[str]:
+    if room.at_any_scale is not None:
+        yield f"A smaller loss scale would not help: {room.at_any_scale.op} overflows in backward at any scale."
+    elif room.smaller_scale_helps and room.ceiling is not None:
+        yield f"A loss scale of {room.ceiling:g} would have avoided the overflow in backward (it was {room.scale:g})."
+    elif room.ceiling is not None:
+        yield f"Backward has room for a loss scale up to {room.ceiling:g} (it was {room.scale:g})."
+
+
+def _flushes(traced: Traced, most: int | None) -> Iterator[str]:
+    """Where gradients were flushed, the worst first."""
+    worst = sorted(traced.flushes, key=lambda flush: -flush.zeroed - flush.subnormal)
+    shown = [flush for flush in worst if flush.zeroed + flush.subnormal >= 0.01 or most is None][:most]
+    if shown:
+        yield "Gradients too small for their format, as shares of those that are not 0:"
+    for flush in shown:
+        yield (
+            f"  {flush.zeroed:6.1%} became 0, {flush.subnormal:6.1%} subnormal: {flush.record.op} at "
+            f"{_place(flush.record)}; kept by a scale of {flush.keeping_scale:g}"
+        )
+    room = traced.room
+    if shown and room is not None and not room.fits:
+        yield f"No one scale keeps them all: {room.floor:g} is needed, {room.ceiling:g} the most without overflow."

@@ -1,0 +1,31 @@
+"""Incidents of a script that knows nothing of them: the entry in its own process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mixprec._script import child
+from mixprec._taps import listen
+from mixprec.monitor.incident._store import IncidentStore
+from mixprec.monitor.incident._watch import IncidentWatch
+
+__all__ = ["attach"]
+
+
+def attach(options: Mapping[str, Any]) -> Callable[[], None]:
+    """Saves the failing steps of this process to `options["folder"]`; what it returns is called at exit.
+
+    The other options are those of `IncidentStore`. Call it as soon as torch is imported: the random states of that
+    moment are where a replay that has to run from the start begins.
+    """
+    store = IncidentStore(**options)
+    watch = IncidentWatch(store, hear_checks=True)
+    listening = listen(watch)
+
+    def finish() -> None:
+        if not child.in_worker():
+            watch.finish()
+        listening.remove()
+
+    return finish

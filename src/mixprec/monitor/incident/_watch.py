@@ -1,0 +1,77 @@
+"""A failing step is saved while its weights are still in place, and failures in a row are not saved each."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import nn
+
+from mixprec.monitor.incident._checks import Checks
+from mixprec.monitor.incident._moment import Moment
+from mixprec.monitor.incident._random import RandomStates
+from mixprec.monitor.incident._store import IncidentStore
+from mixprec.monitor.incident._window import Windows
+
+__all__ = ["IncidentWatch"]
+
+
+class IncidentWatch(Windows):
+    """Hears training and saves the steps that fail to `store`; hand it to `mixprec._taps.listen`.
+
+    Saved is a step that a scaler skipped, one whose loss is not finite before its optimizer steps (without a scaler),
+    and one that the script left out by hand after such a loss. Of the failures of one kind the 1st, 2nd, 4th, 8th, …
+    are saved, so that a run that skips every step writes ever less.
+
+    - `models`: the top-level modules; those that are called are found by themselves.
+    - `saved(folder, moment)` is called after each incident that was written.
+    - `hear_checks`: also hear `isfinite` and its kin (see `Checks`), which the steps left out by hand need.
+
+    ```python
+    watch = IncidentWatch(IncidentStore("run/incidents"))
+    listening = listen(watch)
+    ...                      # train
+    watch.finish(); listening.remove()
+    ```
+
+    **Cost** see `Windows`; a saved incident costs what writing it takes.
+    """
+
+    def __init__(
+        self,
+        store: IncidentStore,
+        *,
+        models: tuple[nn.Module, ...] = (),
+        saved: Callable[[Path, Moment], None] | None = None,
+        hear_checks: bool = False,
+    ) -> None:
+        super().__init__(models)
+        self.store = store
+        self.store.initial = self.store.initial or RandomStates.now()
+        self.counts: Counter[str] = Counter()
+        self._saved = saved
+        self._process = os.getpid()
+        self._checks = Checks(self.tested) if hear_checks else None
+
+    def judged(self, kind: str | None) -> None:
+        """Saves the step if it failed and its turn has come."""
+        if kind is not None and os.getpid() == self._process:  # a forked worker has the taps but is not the run
+            self.counts[kind] += 1
+            if self.counts[kind] & (self.counts[kind] - 1) == 0:
+                self.save(kind)
+
+    def save(self, kind: str) -> Path | None:
+        """Saves the step that is under way; its folder, or None (and the store has reported why)."""
+        self.moment.kind = kind
+        path = self.store.save(self.moment)
+        if path is not None and self._saved is not None:
+            self._saved(path, self.moment)
+        return path
+
+    def finish(self) -> None:
+        """The run ends: a step that was left out last is judged, and nothing is heard any more."""
+        super().finish()
+        if self._checks is not None:
+            self._checks.remove()

@@ -1,0 +1,194 @@
+"""In the replayed script's own process: the run is brought to the incident's step, everything is put in place, exactly
+that step runs, and the process ends before anything is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from mixprec._script import child
+from mixprec._taps import listen
+from mixprec._trace import Tracer
+from mixprec.monitor.incident import Incident, RandomStates, checksum, load_incident
+from mixprec.monitor.incident._checks import Checks
+from mixprec.monitor.incident._window import Windows
+from mixprec.monitor.replay._look import summed_up
+from mixprec.monitor.replay._place import place_state, transplant
+from mixprec.monitor.replay._precision import precision_override
+from mixprec.monitor.replay._result import traced_document
+
+__all__ = ["enter"]
+
+_WAIT = 20.0
+"""Seconds that a rank waits for the others before it ends, so that none loses its peers inside a collective."""
+
+
+def enter(options: dict[str, Any]) -> Callable[[], None]:
+    """The script's entry (see `mixprec._script`): starts to listen, and says at exit if the step was never reached."""
+    stack = contextlib.ExitStack()
+    stack.enter_context(precision_override(options["precision"]))
+    replaying = _Replaying(options)
+    checks = Checks(replaying.tested)
+    listening = listen(replaying)
+
+    def leave() -> None:
+        replaying.finish()
+        listening.remove()
+        checks.remove()
+        replaying.not_reached()
+
+    return leave
+
+
+class _Replaying(Windows):
+    """Counts the script's steps as they were counted when the incident was saved.
+
+    `reach="jump"` takes the script's second step for the incident's (everything it depends on is put in place);
+    `reach="run"` runs all steps up to it. `previous` traces the step before it too, weights as they come.
+    """
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        super().__init__()
+        self._options = options
+        self._incidents = [load_incident(folder) for folder in options["incidents"]]
+        self._jump = options["reach"] == "jump"
+        self._previous: bool = options["previous"]
+        self._here = False
+        self._differences: list[str] = []
+        self._calls: list[Any] = []
+        self._loaded: list[Any] = []
+        self._written = False
+        self._tracer: Tracer | None = Tracer(keep="all", exact=True) if options["trace"] else None
+        self._since = 0
+        self._last: tuple[tuple[Optimizer, ...], Any] = ((), None)
+        self._traces = False
+        initial = self._incident.random("initial")
+        if initial is not None:
+            initial.restore()
+        if self._incident.step - self._previous <= 0:
+            self._trace()
+
+    @property
+    def _incident(self) -> Incident:
+        """The one that this rank saved, or the first."""
+        rank = child.rank()
+        return next((one for one in self._incidents if one.rank == rank), self._incidents[0])
+
+    # the way there
+
+    def closed(self) -> None:
+        """The next window may be the one."""
+        step = self._incident.step
+        if self.step == step or (self._jump and step and not self._here):
+            self._arrive(self._incident.random("before"))
+        if self.step == step - self._previous or self._here:
+            self._trace()
+
+    def opened(self) -> None:
+        """The first call of the step draws its random numbers as it did; a first step is put in place here."""
+        if not self._here and self._incident.step == 0:
+            self._arrive(None)
+            self._since = self._tracer.ops if self._tracer is not None else 0
+        states = self._incident.random("at_forward") if self._here and not self._previous else None
+        if states is not None:
+            states.restore()
+
+    def _arrive(self, states: RandomStates | None) -> None:
+        self._here = True
+        self._calls, self._loaded = self._incident.calls(), self._incident.loaded()
+        if self._previous:
+            return
+        optimizers, scaler = self._last if self._incident.step else ((), None)
+        place_state(self._incident, list(self._roots), optimizers, scaler)
+        if states is not None:
+            states.restore()
+
+    def _trace(self) -> None:
+        """Begins to trace between steps, where no region of the script's is open."""
+        if self._tracer is not None and not self._traces:
+            self._traces = True
+            self._tracer.__enter__()
+
+    def judged(self, kind: str | None) -> None:
+        """The step is over where it is the one; where not, who stepped is remembered."""
+        self._last = (self.moment.optimizers, self.moment.scaler)
+        if self._here:
+            self._end(kind)
+
+    def looking(self) -> contextlib.AbstractContextManager[Any]:
+        """What judges the step is not traced."""
+        return contextlib.nullcontext() if self._tracer is None else self._tracer.paused()
+
+    # what the step gets
+
+    def batch_loaded(self, iterator: Any, batch: Any) -> None:
+        """The saved batch takes the place of the loaded one."""
+        number = len(self.moment.loaded)
+        super().batch_loaded(iterator, batch)
+        if self._here and number < len(self._loaded):
+            transplant(batch, self._loaded[number])
+
+    def calling(self, root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The saved arguments take the place of the given ones."""
+        number = len(self.moment.calls) - 1
+        if self._here and number < len(self._calls):
+            _, saved, named = self._calls[number]
+            self._differences += transplant(args, saved) + transplant(kwargs, named)
+
+    # what came out
+
+    def _end(self, kind: str | None) -> None:
+        traced = None
+        if self._tracer is not None and self._traces:
+            self._tracer.__exit__(None, None, None)
+            traced = summed_up(self._tracer, self._incident.scale, self._options["deep"], self._since)
+        gradients = {
+            f"{number}/{name}": checksum(parameter.grad)
+            for number, root in enumerate(self._roots)
+            for name, parameter in root.named_parameters()
+            if parameter.grad is not None
+        }
+        self._write(
+            {
+                "reached": True,
+                "kind": kind or "",
+                "losses": [str(loss) for loss in self.losses()],
+                "gradients": gradients,
+                "differences": self._differences,
+                "traced": None if traced is None else traced_document(traced),
+            }
+        )
+        self._wait_for_others()
+        child.end_now()
+
+    def not_reached(self) -> None:
+        """The script ended before the step."""
+        if self.step and not self._written:
+            self._write({"reached": False, "steps": self.step})
+
+    def failed(self, event: str, error: Exception) -> None:
+        """Ends the replay: what could not be put in place makes the rest meaningless."""
+        self._write({"reached": False, "steps": self.step, "error": f"{type(error).__name__}: {error}"})
+        child.end_now(3)
+
+    def _write(self, document: dict[str, Any]) -> None:
+        self._written = True
+        file = child.record_file(".replay.json")
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps({"rank": child.rank() or 0, **document}), encoding="utf-8")
+        part.rename(file)
+
+    def _wait_for_others(self) -> None:
+        """Waits until every rank of the incident has written what it saw."""
+        ranks, until = self._incident.facts["ranks"], time.monotonic() + _WAIT
+        folder: Path = child.folder()
+        while len(list(folder.glob("*.replay.json"))) < ranks and time.monotonic() < until:
+            time.sleep(0.02)

@@ -1,0 +1,97 @@
+"""What replaying an incident showed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mixprec._trace import Flush, Origin, Room, from_document
+from mixprec.records import OpRecord, to_json
+
+__all__ = ["Outcome", "Replay", "Traced", "read_traced", "same", "traced_document"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run of the step: its losses, and the check sum of each gradient by root and parameter."""
+
+    losses: tuple[float, ...]
+    gradients: Mapping[str, str]
+    kind: str = ""
+    differences: tuple[str, ...] = ()
+
+    def same_as(self, other: Outcome) -> bool:
+        """Whether both runs are bit for bit the same, as far as losses and gradients show."""
+        return same(self.losses, other.losses) and dict(self.gradients) == dict(other.gradients)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What the tracer saw. `compiled`: a compiled function ran, in eager mode while it was traced."""
+
+    origin: Origin
+    ops: int
+    room: Room | None = None
+    flushes: tuple[Flush, ...] = ()
+    compiled: bool = False
+    records: tuple[OpRecord, ...] = ()
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The step run twice without and once with the tracer.
+
+    `repeats`: both runs were bit for bit the same; where not, the machine, a kernel or an unseeded source of chance
+    is at fault and nothing else means anything. `exact`: they were what was recorded too. `notes` say what could not
+    be put back or how the step was reached.
+    """
+
+    incident: str
+    kind: str
+    step: int
+    repeats: bool
+    exact: bool
+    outcome: Outcome
+    traced: Traced | None
+    precision: str | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def healthy(self) -> bool:
+        """Whether this run of the step had no Inf or NaN that anybody is to blame for."""
+        return self.traced is not None and self.traced.origin.clean
+
+
+def same(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    """Whether two rows of numbers are equal, NaN to NaN."""
+    return len(a) == len(b) and all(x == y or (x != x and y != y) for x, y in zip(a, b, strict=True))
+
+
+def traced_document(traced: Traced) -> dict[str, Any]:
+    """`traced` as JSON."""
+    document: dict[str, Any] = to_json(traced)
+    return document
+
+
+def read_traced(document: Mapping[str, Any]) -> Traced:
+    """What `traced_document` wrote."""
+    origin = {name: _record(value) for name, value in document["origin"].items() if name != "hidden"}
+    hidden = tuple(from_document(one) for one in document["origin"]["hidden"])
+    room = document["room"]
+    return Traced(
+        origin=Origin(**origin, hidden=hidden),
+        ops=document["ops"],
+        room=None if room is None else Room(**{name: _field(value) for name, value in room.items()}),
+        flushes=tuple(Flush(**{name: _field(value) for name, value in one.items()}) for one in document["flushes"]),
+        compiled=document["compiled"],
+        records=tuple(from_document(one) for one in document["records"]),
+    )
+
+
+def _record(document: Any) -> OpRecord | None:
+    return None if document is None else from_document(document)
+
+
+def _field(value: Any) -> Any:
+    return from_document(value) if isinstance(value, dict) else value
