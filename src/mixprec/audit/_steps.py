@@ -1,0 +1,70 @@
+"""A step is what runs from one cycle of the optimizers to the next; without an optimizer, one backward or one forward.
+
+Cutting happens afterwards, because whether an optimizer will ever step is not known while the first batch runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from mixprec.audit._log import Event, Freed, Held, Mark, Op, Step, Storage
+
+__all__ = ["cut", "cut_at", "cycle_ends"]
+
+
+def cut(events: Sequence[Event], storages: dict[int, Storage]) -> tuple[Step, ...]:
+    """The complete steps in `events`, in order."""
+    marks = [(i, e) for i, e in enumerate(events) if isinstance(e, Mark)]
+    stepped = [(i, e.dtype) for i, e in marks if e.what == "step"]
+    if stepped:
+        return cut_at(events, storages, cycle_ends(stepped))
+    backward = [i for i, e in marks if e.what == "backward"]
+    if backward:
+        return cut_at(events, storages, _last_of_each(backward, [i for i, e in marks if e.what == "forward"]))
+    starts = [i for i, e in marks if e.what == "forward"]
+    return cut_at(events, storages, [i - 1 for i in starts[1:]] + ([len(events) - 1] if starts else []))
+
+
+def cycle_ends(stepped: Sequence[tuple[int, str]]) -> list[int]:
+    """Positions at which every optimizer has had its turn: those before the first one steps again, and the last."""
+    leader = stepped[0][1]
+    ends = [position for (position, _), (_, following) in itertools.pairwise(stepped) if following == leader]
+    others = {name for _, name in stepped}
+    if stepped[-1][1] != leader or others == {leader}:
+        ends.append(stepped[-1][0])
+    return ends
+
+
+def cut_at(events: Sequence[Event], storages: dict[int, Storage], ends: Sequence[int]) -> tuple[Step, ...]:
+    """`events` cut behind each position of `ends`; what is left behind the last is no step."""
+    steps, start = [], 0
+    for end in ends:
+        if end < start:
+            continue
+        part = tuple(events[start : end + 1])
+        steps.append(Step(part, storages, _held(part), _alive(events, storages, start), _held(events[:start])))
+        start = end + 1
+    return tuple(steps)
+
+
+def _held(events: Sequence[Event]) -> tuple[Held, ...]:
+    """Who owns which storage, each once; the last owner counts."""
+    owners = {held.ref.storage: held for e in events if isinstance(e, Mark) for held in e.held}
+    return tuple(owners.values())
+
+
+def _alive(events: Sequence[Event], storages: dict[int, Storage], position: int) -> frozenset[int]:
+    """The storages that exist at `position`."""
+    made = {n for e in events[:position] if isinstance(e, Op) for n in e.made}
+    freed = {e.storage for e in events[:position] if isinstance(e, Freed)}
+    return frozenset((made | {n for n, s in storages.items() if s.before}) - freed)
+
+
+def _last_of_each(backward: Sequence[int], forward: Sequence[int]) -> list[int]:
+    """Of each run of backward passes without a forward in between, the last."""
+    ends = []
+    for here, following in zip(backward, [*backward[1:], None], strict=True):
+        if following is None or any(here < f < following for f in forward):
+            ends.append(here)
+    return ends

@@ -1,0 +1,27 @@
+"""How much slower a step was in 16 bits than in float32, where both were measured in one process."""
+
+from __future__ import annotations
+
+from mixprec.audit._report import AuditReport
+
+__all__ = ["MARGIN", "slower", "times"]
+
+MARGIN = 1.1
+"""Times that differ by less than a tenth are the same."""
+
+
+def times(report: AuditReport) -> tuple[float, float] | None:
+    """(16-bit, float32) seconds per step; None where one of them was not measured."""
+    low, wide = report.timing.of(report.precision), report.timing.of("float32")
+    if not report.mixed or low is None or wide is None or low is wide:
+        return None
+    return low.seconds, wide.seconds
+
+
+def slower(report: AuditReport) -> float | None:
+    """The part of the 16-bit step that float32 would save; negative where 16-bit is faster; None: not measured."""
+    pair = times(report)
+    if pair is None:
+        return None
+    low, wide = pair
+    return (low - wide) / low if low > wide * MARGIN or low < wide / MARGIN else 0.0
