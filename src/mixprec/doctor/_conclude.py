@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Iterator
-from typing import Any
 
-from mixprec.doctor import judges
-from mixprec.doctor._arm import Arm, ArmPlan, Examination, Intervention
+from mixprec.doctor._arm import Arm, ArmPlan, Examination
 from mixprec.doctor._diagnosis import Diagnosis
+from mixprec.doctor._plan import next_arm
+from mixprec.doctor._verdict import open_question, verdicts
 from mixprec.records import Evidence, Verdict
 
 __all__ = ["conclude", "next_plan"]
@@ -22,32 +21,22 @@ def next_plan(known: Examination, fast: bool) -> ArmPlan | None:
     """The arm that should run next; None where nothing is undecided that an arm could decide."""
     if fast and len(known.arms) >= FAST:
         return None
-    plan: ArmPlan | None = _next(known)
-    return plan
-
-
-def _next(known: Examination) -> Any:
-    try:
-        return importlib.import_module("mixprec.doctor._plan").next_arm(known)
-    except ImportError:
-        arms = [ArmPlan("observe"), ArmPlan("repeat")]
-        arms += [ArmPlan(name, (Intervention("precision", name),)) for name in ("fp32", "bf16", "fp16")]
-        return next((plan for plan in arms if known.arm(plan.name) is None), None)
+    return next_arm(known)
 
 
 def conclude(known: Examination) -> Diagnosis:
     """What the arms come to."""
-    say = getattr(judges, "verdicts", None)
-    verdicts = say(known) if say else tuple(v for _, judge in judges.all_judges() if (v := judge(known)) is not None)
-    return Diagnosis(known, verdicts, problem=problem_of(known, verdicts), looked_at=tuple(looked_at(known)))
+    found = verdicts(known)
+    problem = problem_of(known, found) or open_question(known)
+    return Diagnosis(known, found, problem=problem, looked_at=tuple(looked_at(known)))
 
 
-def problem_of(known: Examination, verdicts: tuple[Verdict, ...]) -> str | None:
+def problem_of(known: Examination, found: tuple[Verdict, ...]) -> str | None:
     """Why nothing could be judged: no arm ran, or the script ends in an error of its own that no verdict explains."""
     if not known.arms:
         return "The script was not run: there was no time for it."
     first = known.arms[0]
-    if verdicts:
+    if found:
         return None
     if first.crash is not None:
         return f"The script ends in an error of its own.\n\n{first.crash.traceback.rstrip()}"

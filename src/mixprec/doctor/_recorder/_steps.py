@@ -99,6 +99,9 @@ class Steps:
         number = self._scene.optimizers.of(optimizer)
         if number not in self._open:
             self._write([number] if number in self._done else [])  # its scale was never updated
+            attempts = [known.attempts for known in self._known.values()]
+            if self._about(number).attempts >= self._limit or sum(attempts) >= 4 * self._limit:
+                self._enough()  # and not at the end of the last one: another training may follow
             self._open[number] = _Attempt(self._read(optimizer, number))
 
     def unscaled(self, optimizer: Optimizer) -> None:
@@ -232,9 +235,6 @@ class Steps:
     def _write(self, numbers: list[int]) -> None:
         for number in numbers:
             self._scene.writer.record(StepRecord(**self._done.pop(number).fields))
-        attempts = [known.attempts for known in self._known.values()]
-        if max(attempts, default=0) >= self._limit or sum(attempts) >= 4 * self._limit:
-            self._enough()
 
     def _thorough(self) -> bool:
         return self._scene.iteration < 3 or self._scene.iteration % 10 == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from mixprec.doctor._arm import Arm, Examination, StepRecord
 from mixprec.doctor.judges._reading import courses, observed
 from mixprec.doctor.judges._say import confidence_of_protocol, say
@@ -20,7 +22,7 @@ def judge(examination: Examination) -> Verdict | None:
         high = [step for step in steps if step.scale is not None and step.scale > max(HIGH, _first(steps))]
         if not high or high[-1] is not steps[-1]:
             continue
-        recent = [step for step in steps[-10:] if step.grad_amax is not None]
+        recent = [step for step in steps if step.grad_amax is not None and math.isfinite(step.grad_amax)][-10:]
         if recent and all(step.grad_amax is not None and step.grad_amax <= TINY for step in recent):
             return _say(examination, arm, high[-1], recent)
     return None
