@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.optim import Optimizer
 from mixprec._script import child
 from mixprec._taps import Listener, Listening, listen
 from mixprec.monitor._monitor import Monitor
+from mixprec.monitor.incident import attach as _attach_incidents
 from mixprec.monitor.sinks import Sink
 from mixprec.monitor.sinks.live import LiveSink
 
@@ -87,11 +89,15 @@ def attach(options: Mapping[str, Any]) -> Callable[[], None]:
         sinks: list[Sink] = [LiveSink()] if options.get("live") else []
         return Monitor(folder=options["folder"], level=options.get("level", "standard"), sinks=sinks)
 
+    incidents = {"folder": str(Path(options["folder"], "incidents"))}
+    finish_incidents = _attach_incidents(incidents) if options.get("incidents") else None
     finder = Finder(make)
     finder.listening = listen(finder)
 
     def finish() -> None:
         with contextlib.suppress(Exception):  # the script's own exit is what counts
+            if finish_incidents is not None:
+                finish_incidents()
             if finder.listening is not None:
                 finder.listening.remove()
             if finder.monitor is not None:

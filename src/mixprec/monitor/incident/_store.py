@@ -96,8 +96,8 @@ class IncidentStore:
         with new_folder(final) as place:
             document["files"] = {name: write_tensors(place / name, tensors) for name, tensors in files.items()}
             write_json(place / "incident.json", document)
-        for note in document["notes"]:
-            self._report(f"Incident {final.name}: {note}")
+        for what in document["left_out"]:
+            self._report(f"Incident {final.name} was saved without {what}")
         return final
 
     def _free_name(self, moment: Moment) -> Path:
@@ -150,8 +150,8 @@ class IncidentStore:
         weights: dict[str, Tensor] = {}
         document["roots"] = [self._root(n, root, moment, weights) for n, root in enumerate(moment.roots)]
         self._write_batches(moment, batches, document)
-        left_out = [f"not saved: {what}" for writer in (state, batches) for what in writer.left_out]
-        document["notes"] = [*moment.notes, *left_out]
+        document["left_out"] = [what for writer in (state, batches) for what in writer.left_out]
+        document["notes"] = [*moment.notes, *(f"not saved: {what}" for what in document["left_out"])]
         files = {"weights": weights, "state": state.tensors, "batches": batches.tensors, "random": chance.tensors}
         return {f"{name}.safetensors": tensors for name, tensors in files.items()}, document
 
