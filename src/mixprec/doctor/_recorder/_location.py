@@ -109,6 +109,7 @@ def singled_out(
         ("stagnant", filter(_stagnant, records)),
         ("saturating", (r for r in records if _saturating(r, by_index))),
         ("mixed", filter(_mixed, records)),
+        ("hides", filter(_hides, records)),
         ("largest", _largest(records)),
     ):
         for record, _ in zip(chosen, range(MOST), strict=False):
@@ -165,6 +166,12 @@ def _mixed(record: OpRecord) -> bool:
         and not given.isdisjoint(LOW)
         and any(out.dtype == "float32" for out in record.outputs)
     )
+
+
+def _hides(record: OpRecord) -> bool:
+    """`nan_to_num` that was given NaN or Inf and gave numbers."""
+    bad = any(not stats.finite for stats in record.inputs)
+    return _packet(record).startswith("nan_to_num") and bad and all(out.finite for out in record.outputs)
 
 
 def _is_tensor(stats: TensorStats) -> bool:

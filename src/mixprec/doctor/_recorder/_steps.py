@@ -24,6 +24,7 @@ from mixprec.doctor._recorder._numbers import TINY, dtype_name, extents, global_
 from mixprec.doctor._recorder._quiet import quiet
 from mixprec.doctor._recorder._sampled import Sampled
 from mixprec.doctor._recorder._scene import Scene, scale_of
+from mixprec.records import Location
 
 __all__ = ["Steps"]
 
@@ -256,6 +257,7 @@ class Steps:
             for other, thing in self._scene.optimizers.alive()
             if other != number and any(id(p) in ids for p in parameters_of(thing))
         )
+        hooks = [*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()]
         return OptimizerRecord(
             optimizer=number,
             kind=type(optimizer).__name__,
@@ -272,6 +274,8 @@ class Steps:
             parameters_of_model=sum(id(p) in owned for p in parameters),
             parameters_with_grad_ever=len(self._about(number).had_gradient),
             shared_with=others,
+            step_hooks=len(hooks),
+            hook_site=_first_line(hooks[-1]) if hooks else Location(),
             rank=self._scene.writer.rank,
         )
 
@@ -301,6 +305,12 @@ class Steps:
 def _state(optimizer: Optimizer) -> list[Tensor]:
     values = (value for state in optimizer.state.values() if isinstance(state, dict) for value in state.values())
     return [v for v in values if isinstance(v, Tensor) and v.is_floating_point()]
+
+
+def _first_line(hook: Callable[..., Any]) -> Location:
+    """Where a function begins, as far as Python knows."""
+    code = getattr(getattr(hook, "__func__", hook), "__code__", None)
+    return Location() if code is None else Location(file=code.co_filename, line=code.co_firstlineno)
 
 
 def _by_dtype(tensors: Iterable[Tensor]) -> dict[str, int]:
