@@ -273,8 +273,8 @@ class TracedOp:
     operand of one of these. `failed`: raised (without outputs). `flush`: lost small gradients, `measures` are
     (share that became 0, share that became subnormal, scale at which nothing is lost). `stagnant`: added something to
     a 16-bit accumulator that did not change by it, though it would have in float32. `saturating`: positions (they come
-    from `arange` or are integers) beyond the format's exact integers. `hides`: replaced NaN or Inf by numbers. `mixed`: met 16-bit and float32 operands and
-    gave float32. `largest`: the largest output of a 16-bit op in forward.
+    from `arange` or are integers) beyond the format's exact integers. `hides`: replaced NaN or Inf by numbers.
+    `mixed`: met 16-bit and float32 operands and gave float32. `largest`: the largest output of a 16-bit op in forward.
     """
 
     role: str
