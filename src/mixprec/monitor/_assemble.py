@@ -43,6 +43,7 @@ class Assembler:
         format_name = next((name for name in NARROWEST_FIRST if name in self._formats), None)
         return StepRecord(
             step=step.index,
+            looked=step.looked,
             time=step.time,
             seconds=step.seconds,
             loss=loss,

@@ -54,11 +54,10 @@ def read_gradients(
     numbers: Numbers,
     *,
     scaled: bool,
-    norms: bool,
     elements: int,
     multiply: Tensor | None = None,
 ) -> GradientsRead:
-    """Adds norms (if `norms`) and, if `elements`, extremes and counts on samples, of the gradients of `params`.
+    """Adds norms and, if `elements`, extremes and counts on samples, of the gradients of `params`.
 
     `multiply` brings samples of unscaled gradients to the size that they had when they were scaled.
 
@@ -71,10 +70,9 @@ def read_gradients(
         by_device.setdefault((gradient.device, gradient.dtype), []).append((names.get(id(parameter), "?"), gradient))
     for (_, dtype), owners in by_device.items():
         gradients = [gradient for _, gradient in owners]
-        if norms:
-            wide = {"dtype": torch.float32} if dtype in (torch.float16, torch.bfloat16) else {}
-            numbers.add(("norms", key), torch.stack(torch._foreach_norm(gradients, **wide)))  # type: ignore[arg-type] # private, typed too narrowly
-            read.normed += [name for name, _ in owners]
+        wide = {"dtype": torch.float32} if dtype in (torch.float16, torch.bfloat16) else {}
+        numbers.add(("norms", key), torch.stack(torch._foreach_norm(gradients, **wide)))  # type: ignore[arg-type] # private, typed too narrowly
+        read.normed += [name for name, _ in owners]
         if elements:
             _sample(key, owners, numbers, read, elements, multiply)
     return read
@@ -89,8 +87,8 @@ def _sample(
     multiply: Tensor | None,
 ) -> None:
     for _, gradient in owners:
-        low, high = torch.aminmax(gradient)
-        numbers.add(("grad_amax", key), torch.stack((low, high)))
+        for end in torch.aminmax(gradient):
+            numbers.add(("grad_amax", key), end)
     samples = [sampled(gradient, elements).to(torch.float32) for _, gradient in owners]
     if multiply is not None:
         factor = multiply.detach().to(samples[0].device, torch.float32)

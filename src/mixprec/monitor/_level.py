@@ -24,8 +24,8 @@ class Level:
     elements: int
 
 
-LIGHT = Level("light", every=50, elements=256)
-STANDARD = Level("standard", every=20, elements=1024)
+LIGHT = Level("light", every=100, elements=256)
+STANDARD = Level("standard", every=25, elements=1024)
 DEEP = Level("deep", every=1, elements=4096)
 
 LEVELS: Mapping[str, Level] = MappingProxyType({level.name: level for level in (LIGHT, STANDARD, DEEP)})

@@ -2,8 +2,11 @@
 
 A forward hook reads an output before anything can write to it in place. Gradients are read by hooks on the output
 tensors: full backward hooks wrap outputs in views, which breaks models that work in place. What an activation
-checkpoint recomputes is not looked at again. In a compiled model the forward hooks become part of the one graph, and
-there are no tensor hooks, which Dynamo traces only under compiled autograd.
+checkpoint recomputes is not looked at again.
+
+Hooks are in place while modules are looked at; only those on whole models stay. In a compiled model all of them stay,
+since taking one out would mean another graph: they become part of the one graph, at the price of a reduction that is
+fused into the rest. There are no tensor hooks in it, which Dynamo traces only under compiled autograd.
 """
 
 from __future__ import annotations
@@ -63,26 +66,47 @@ class Traces:
 
 
 class ModuleWatch:
-    """Hooks on modules, that look while `looking`; the outputs of root modules are looked at in every step."""
+    """Hooks on modules, in place while `looking`; the outputs of whole models are looked at in every step."""
 
     def __init__(self, elements: int) -> None:
         self.looking = False
         self.elements = elements
-        self._cells: list[_Cell] = []
-        self._handles: list[RemovableHandle] = []
+        self._cells: list[tuple[nn.Module, _Cell]] = []
+        self._roots: list[_Cell] = []
+        self._touched: list[_Cell] = []
+        self._staying: list[RemovableHandle] = []
+        self._passing: list[RemovableHandle] = []
 
     def attach(self, module: nn.Module, prefix: str = "") -> None:
         """Watches `module` and what is worth watching inside it, under paths that begin with `prefix`."""
         for name, inner in _worth_watching(module):
             path = ".".join(part for part in (prefix, path_of(name)) if part)
             cell = _Cell(path or "(model)", inner is module)
-            self._cells.append(cell)
-            self._handles.append(inner.register_forward_hook(self._hook(cell)))
+            if cell.root:
+                self._roots.append(cell)
+                self._staying.append(inner.register_forward_hook(self._hook(cell)))
+            else:
+                self._cells.append((inner, cell))
+                if self.looking:
+                    self._passing.append(inner.register_forward_hook(self._hook(cell)))
+
+    def look(self, looking: bool) -> None:
+        """Begins or ends looking at modules inside the models. **Cost**: microseconds per module, where it changes."""
+        if looking and not self._passing:
+            self._passing = [module.register_forward_hook(self._hook(cell)) for module, cell in self._cells]
+        elif not looking and self._passing and not any(cell.compiled for _, cell in self._cells):
+            self._take_out(self._passing)
+        self.looking = looking
 
     def remove(self) -> None:
         """Takes the hooks out."""
-        for handle in self._handles:
+        self._take_out(self._staying)
+        self._take_out(self._passing)
+
+    def _take_out(self, handles: list[RemovableHandle]) -> None:
+        for handle in handles:
             handle.remove()
+        handles.clear()
 
     def _hook(self, cell: _Cell) -> Callable[[nn.Module, Any, Any], None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
@@ -97,6 +121,8 @@ class ModuleWatch:
         for tensor in floating(output):
             if len(cell.outputs) >= CALLS:
                 return
+            if not cell.outputs:
+                self._touched.append(cell)
             seen = tensor.detach()
             cell.outputs.append((*torch.aminmax(seen), seen.dtype))
             if self.looking and tensor.requires_grad and torch.is_grad_enabled():
@@ -118,17 +144,23 @@ class ModuleWatch:
         "module_counts", and forgets it.
         """
         traces = Traces()
-        for cell in self._cells:
-            _collect_outputs(cell, numbers, traces, self.looking)
+        for cell in self._seen():
+            _collect_outputs(cell, numbers, traces)
         if self.looking:
             self._collect_samples(numbers, traces)
-        for cell in self._cells:
-            if cell.outputs or cell.gradients:
-                cell.forget()
+        for cell in self._touched:
+            cell.forget()
+        self._touched = []
         return traces
 
+    def _seen(self) -> list[_Cell]:
+        """Cells with something in them; those of compiled models are filled without anybody being told."""
+        if not self.looking:
+            return [*self._touched, *(cell for cell in self._roots if not cell.outputs and cell.compiled)]
+        return [cell for cell in (*self._roots, *(cell for _, cell in self._cells)) if cell.outputs or cell.compiled]
+
     def _collect_samples(self, numbers: Numbers, traces: Traces) -> None:
-        pairs = [(cell.path, sample) for cell in self._cells for sample in cell.samples]
+        pairs = [(cell.path, sample) for cell in self._touched for sample in cell.samples]
         for device in dict.fromkeys(sample.device for _, sample in pairs):
             here = [(path, sample) for path, sample in pairs if sample.device == device]
             numbers.add("module_counts", counts_of([sample for _, sample in here]))
@@ -142,10 +174,8 @@ def _trace_output(cell: _Cell, output: Any) -> None:
         return
 
 
-def _collect_outputs(cell: _Cell, numbers: Numbers, traces: Traces, looking: bool) -> None:
-    found = cell.outputs
-    if not found and cell.compiled is not None and (looking or cell.root):
-        found = [cell.compiled]
+def _collect_outputs(cell: _Cell, numbers: Numbers, traces: Traces) -> None:
+    found = cell.outputs or ([cell.compiled] if cell.compiled else [])
     for low, high, dtype in found:
         numbers.add(("low", cell.path), low)
         numbers.add(("high", cell.path), high)

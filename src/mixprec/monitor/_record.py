@@ -46,6 +46,7 @@ class StepRecord:
 
     Attributes:
         step: optimizer steps attempted before this one.
+        looked: modules, and samples of gradients and weights, were looked at in this step.
         time: seconds since the epoch, when the step ended. `seconds` is how long it took.
         loss: what gradients were taken of, summed over the step's micro-batches, before scaling.
         scale, scale_after: the loss scale of the step's gradients, and of the next ones.
@@ -69,6 +70,7 @@ class StepRecord:
     """
 
     step: int
+    looked: bool = False
     time: float = 0.0
     seconds: float | None = None
     loss: float | None = None
@@ -108,11 +110,6 @@ class StepRecord:
     def skipped(self) -> bool:
         """Whether gradients were not finite, so that nothing was updated."""
         return self.reason == StepReason.FOUND_INF.value
-
-    @property
-    def detailed(self) -> bool:
-        """Whether modules were looked at."""
-        return bool(self.modules)
 
 
 _DEFAULTS = {

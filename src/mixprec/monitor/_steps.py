@@ -113,7 +113,8 @@ class StepWatch(Listener):
         self._sampling: dict[int, WeightsWatch] = {}
         looking = self.index % self._level.every == 0 or self._look_next
         self._look_next = False
-        self._modules.looking = self._step.looked = looking
+        self._step.looked = looking
+        self._modules.look(looking)
 
     def _close(self) -> None:
         step, now = self._step, time.perf_counter()
@@ -148,13 +149,14 @@ class StepWatch(Listener):
             self._numbers.add(("lr", len(self._step.lrs) - 1), lr)
 
     def _read_gradients(self, optimizer: Optimizer, *, scaled: bool) -> None:
-        if id(optimizer) in self._read:
+        looking = self._modules.looking
+        norms = looking or not self._norm_comes
+        if id(optimizer) in self._read or not norms:
             return
         params = owned(optimizer)
         if not params:
             return
         self._read.add(id(optimizer))
-        looking = self._modules.looking
         name = self._names_of[id(optimizer)]
         self._step.gradients.append(
             read_gradients(
@@ -163,7 +165,6 @@ class StepWatch(Listener):
                 self._names,
                 self._numbers,
                 scaled=scaled,
-                norms=looking or not self._norm_comes,
                 elements=self._level.elements if looking else 0,
                 multiply=None if scaled else self._current_scale(),
             )
@@ -280,8 +281,8 @@ class StepWatch(Listener):
 
     def _note_scale(self, key: str, scaler: Any) -> None:
         scale = getattr(scaler, "_scale", None)
-        if isinstance(scale, Tensor):
-            self._numbers.add(key, scale.detach().clone())
+        if isinstance(scale, Tensor):  # the scaler writes to it in place: read now, or copied
+            self._numbers.add(key, scale if scale.is_cpu else scale.detach().clone())
 
     def _note_reports(self, scaler: GradScaler) -> None:
         """Mixprec's scaler tells of steps that it took for several optimizers together, and of the norm."""

@@ -97,7 +97,8 @@ class BufferWatch:
         for path, (module, own) in self._buffers.items():
             buffer = getattr(module, own, None)
             if isinstance(buffer, Tensor) and _worth_looking(buffer):
-                numbers.add("buffers", torch.stack(torch.aminmax(buffer.detach())))
+                for end in torch.aminmax(buffer.detach()):
+                    numbers.add("buffers", end)
                 names.append(path)
         return names
 

@@ -7,7 +7,7 @@ is what it means and what to do; it is said once, and then only after ever longe
 
 from __future__ import annotations
 
-from mixprec.monitor.alerts._rule import Rule, Window, all_rules
+from mixprec.monitor.alerts._rule import Moment, Rule, Window, all_rules
 from mixprec.monitor.alerts._speak import Alerts
 
-__all__ = ["Alerts", "Rule", "Window", "all_rules"]
+__all__ = ["Alerts", "Moment", "Rule", "Window", "all_rules"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import importlib
 import itertools
@@ -13,7 +14,7 @@ from mixprec.causes import cause_names
 from mixprec.monitor._record import StepRecord
 from mixprec.records import Evidence, Finding, Fix, Location, Severity
 
-__all__ = ["DETAILED", "LENGTH", "Rule", "Window", "all_rules", "seen"]
+__all__ = ["DETAILED", "LENGTH", "Moment", "Rule", "Window", "all_rules", "seen"]
 
 LENGTH = 256
 """Records that a window holds."""
@@ -34,7 +35,7 @@ class Window:
     def add(self, record: StepRecord) -> None:
         """`record` is the last one now."""
         self.steps.append(record)
-        if record.detailed:
+        if record.looked:
             self.detailed.append(record)
 
     @property
@@ -47,11 +48,20 @@ class Window:
         return tuple(itertools.islice(self.steps, max(0, len(self.steps) - count), None))
 
 
+class Moment(enum.Enum):
+    """After which steps a rule is asked."""
+
+    EVERY_STEP = "every step"
+    SKIPPED = "a step that was skipped"
+    LOOKED = "a step that was looked at in detail"
+
+
 class Rule:
     """One kind of trouble. `code` names its cause (`mixprec explain CODE`)."""
 
     code: str
     severity = Severity.WARNING
+    asked = Moment.EVERY_STEP
 
     def look(self, window: Window) -> Finding | None:
         """What the latest record makes worth saying; None: nothing."""

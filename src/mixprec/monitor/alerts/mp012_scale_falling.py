@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mixprec.monitor.alerts._rule import Rule, Window, seen
+from mixprec.monitor.alerts._rule import Moment, Rule, Window, seen
 from mixprec.records import Finding, Severity
 
 IN_A_ROW = 4
@@ -15,6 +15,7 @@ class ScaleFalling(Rule):
 
     code = "MP012"
     severity = Severity.ERROR
+    asked = Moment.SKIPPED
 
     def look(self, window: Window) -> Finding | None:
         """Only skipped steps can tell."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from mixprec.monitor.alerts._rule import Rule, Window, seen
+from mixprec.monitor.alerts._rule import Moment, Rule, Window, seen
 from mixprec.records import Finding
 
 LEAST = 4
@@ -16,6 +16,7 @@ class UnexplainedSkips(Rule):
     """Spread over the run, unlike a collapse: some batches have gradients far larger than the others."""
 
     code = "MP029"
+    asked = Moment.SKIPPED
 
     def look(self, window: Window) -> Finding | None:
         """Only a skip can tell; a growth pays for one, and those that it paid for are benign."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from mixprec.monitor._record import ModuleRecord, StepRecord
-from mixprec.monitor.alerts._rule import Rule, Window, seen
+from mixprec.monitor.alerts._rule import Moment, Rule, Window, seen
 from mixprec.records import Finding, Severity
 
 LOOKS = 6
@@ -21,11 +21,12 @@ class HeadroomShrinking(Rule):
     """Judged on what modules return in float16; the scaled gradients' headroom is the loss scale's own business."""
 
     code = "MP030"
+    asked = Moment.LOOKED
 
     def look(self, window: Window) -> Finding | None:
         """Asked when modules have just been looked at."""
         last = window.last
-        if not last.detailed or last.format != "fp16" or last.bad_weights:
+        if not last.looked or last.format != "fp16" or last.bad_weights:
             return None
         overflowed = _innermost([path for path, module in last.modules.items() if _overflowed(module)])
         if overflowed is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mixprec.monitor.alerts._rule import Rule, Window, seen
+from mixprec.monitor.alerts._rule import Moment, Rule, Window, seen
 from mixprec.records import Finding, Severity
 
 
@@ -11,6 +11,7 @@ class BadBuffers(Rule):
 
     code = "MP038"
     severity = Severity.ERROR
+    asked = Moment.LOOKED
 
     def look(self, window: Window) -> Finding | None:
         """The record names them."""

@@ -6,7 +6,7 @@ import math
 import statistics
 
 from mixprec.monitor._record import StepRecord
-from mixprec.monitor.alerts._rule import Rule, Window, seen
+from mixprec.monitor.alerts._rule import Moment, Rule, Window, seen
 from mixprec.records import Finding
 
 LOOKS = 3
@@ -18,6 +18,7 @@ class Underflow(Rule):
     """Subnormal numbers are the shore: where most of the rest is subnormal, much has drowned already."""
 
     code = "MP060"
+    asked = Moment.LOOKED
 
     def look(self, window: Window) -> Finding | None:
         """Asked when gradients have just been sampled, in models that compute in float16."""

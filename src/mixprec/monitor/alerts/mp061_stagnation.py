@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from mixprec.monitor.alerts._rule import Rule, Window, seen
+from mixprec.monitor.alerts._rule import Moment, Rule, Window, seen
 from mixprec.records import Finding
 
 LOOKS = 3
@@ -15,6 +15,7 @@ class Stagnation(Rule):
     """Measured, not estimated: elements that had a gradient and are the same after the step."""
 
     code = "MP061"
+    asked = Moment.LOOKED
 
     def look(self, window: Window) -> Finding | None:
         """Asked when weights have just been sampled, and only of 16-bit ones without masters."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mixprec.monitor.alerts._rule import Rule, Window, seen
+from mixprec.monitor.alerts._rule import Moment, Rule, Window, seen
 from mixprec.records import Finding
 
 
@@ -12,11 +12,12 @@ class NaNReplaced(Rule):
     """`where`, `nan_to_num` and masks hide a NaN in forward; its gradient comes back all the same."""
 
     code = "MP134"
+    asked = Moment.LOOKED
 
     def look(self, window: Window) -> Finding | None:
         """Asked when modules have just been looked at."""
         last = window.last
-        if not last.detailed or last.loss is None or not math.isfinite(last.loss):
+        if not last.looked or last.loss is None or not math.isfinite(last.loss):
             return None
         path = next((p for p, m in last.modules.items() if m.high is not None and math.isnan(m.high)), None)
         if path is None:

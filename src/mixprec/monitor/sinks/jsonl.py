@@ -20,6 +20,7 @@ __all__ = ["JsonlSink", "last_step", "rotated"]
 
 ROTATE_BYTES = 64 << 20
 KEEP = 16
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
 
 
 class JsonlSink(Sink):
@@ -42,7 +43,7 @@ class JsonlSink(Sink):
         self.folder.mkdir(parents=True, exist_ok=True)
         self.path = self.folder / f"rank{facts.rank}.jsonl"
         self._open()
-        self._write({"kind": "run", "schema": SCHEMA, **to_json(facts), "resumed": self._size > 0})
+        self._write({"kind": "run", "schema": SCHEMA, **_finite(to_json(facts)), "resumed": self._size > 0})
 
     def step(self, record: StepRecord) -> None:
         """One line."""
@@ -50,7 +51,7 @@ class JsonlSink(Sink):
 
     def finding(self, finding: Finding, step: int) -> None:
         """One line."""
-        self._write({"kind": "finding", "step": step, **to_json(finding)})
+        self._write({"kind": "finding", "step": step, **_finite(to_json(finding))})
 
     def close(self) -> None:
         """Says that the run ended in the ordinary way."""
@@ -68,7 +69,7 @@ class JsonlSink(Sink):
     def _write(self, row: dict[str, Any]) -> None:
         if self._file is None:
             return
-        line = json.dumps(_finite(row), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        line = _ENCODER.encode(row).encode() + b"\n"
         if self._size and self._size + len(line) > self._rotate_bytes:
             self._rotate()
         os.write(self._file, line)

@@ -75,7 +75,7 @@ class LiveSink(Sink):
     def step(self, record: StepRecord) -> None:
         """Draws if it is time to."""
         self._records.append(record)
-        if record.detailed:
+        if record.looked:
             self._detailed = record
         if record.skipped or record.event in ("grow", "lower"):
             self._events.append(_event(record))

@@ -1,0 +1,203 @@
+"""What does it cost to be watched? A training step of a tiny and a medium GPT, bare and at each level of the monitor.
+
+Most steps are ordinary, and every so-many-th is looked at in detail. Both kinds are timed, and a level's cost is their
+mean as its interval mixes them; the mean of a few hundred steps would take minutes and say the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from benchmarks import small_gpt
+from benchmarks.harness import Answer, Bench, Column, Contender, Race, Table, Target
+from mixprec import Monitor
+from mixprec._taps import listen
+from mixprec.monitor import LEVELS, Level
+
+NEVER = 10**9
+BARE, ORDINARY = "bare step", "ordinary step under a monitor"
+ANOMALY, DEBUG = "torch.autograd.set_detect_anomaly", "transformers DebugUnderflowOverflow"
+AIMS: Mapping[str, float] = {"light": 1.02, "standard": 1.05}
+SECONDS = 40.0
+
+COLUMNS = (
+    Column("contender", ""),
+    Column("median_ms", "median ms", "{:.4g}"),
+    Column("cost", "of the bare step", "{:.3f}"),
+    Column("quartiles", "quartiles", "{0[0]:.3f} to {0[1]:.3f}"),
+    Column("looked_ms", "looked at, ms", "{:.4g}"),
+    Column("every", "every … steps"),
+    Column("rounds", "rounds"),
+)
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model and its batch."""
+
+    name: str
+    title: str
+    width: int
+    blocks: int
+    heads: int
+    context: int
+    batch: int
+
+
+SIZES = (
+    Size("tiny", "tiny GPT: 2 blocks, width 64, 4×64 tokens", 64, 2, 2, 64, 4),
+    Size("medium", "medium GPT: 4 blocks, width 256, 8×256 tokens", 256, 4, 4, 256, 8),
+)
+
+
+class Watched:
+    """A model that is trained in bfloat16 with a loss scaler, and a monitor that is heard only in its own turn."""
+
+    heard: Watched | None = None
+
+    def __init__(self, size: Size, device: str, level: Level | None = None, folder: str | None = None) -> None:
+        torch.manual_seed(0)
+        self.device = device
+        self.model = small_gpt.SmallGPT(size.width, size.blocks, size.heads, size.context).to(device)
+        self.text, self.next = (part.to(device) for part in small_gpt.batch(size.batch, size.context))
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=True)
+        self.scaler = torch.amp.GradScaler(device, init_scale=2.0**8)
+        self.monitor: Monitor | None = None
+        if level is not None:
+            self.monitor = Monitor(self.model, self.optimizer, level=level, folder=folder)
+            self.monitor._listening.remove()
+
+    def prepare(self) -> None:
+        """Taps are the whole process's: those of the last contender are taken out."""
+        for parameter in self.model.parameters():
+            parameter.grad = None
+        if Watched.heard is self:
+            return
+        if Watched.heard is not None and Watched.heard.monitor is not None:
+            Watched.heard.monitor._listening.remove()
+        if self.monitor is not None:
+            self.monitor._listening = listen(self.monitor._steps)
+        Watched.heard = self
+
+    def step(self) -> None:
+        with torch.autocast(self.device, torch.bfloat16):
+            loss = small_gpt.next_byte_loss(self.model(self.text), self.next)
+        self.scaler.scale(loss).backward()
+        self.scaler.unscale_(self.optimizer)
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def contender(self, name: str, call: Callable[[], object] | None = None) -> Contender:
+        return Contender(name, call or self.step, self.prepare)
+
+
+def run(bench: Bench, bandwidth: float) -> Answer:
+    """One table per size; a level that was promised has to keep to it."""
+    answer = Answer()
+    for size in SIZES:
+        with tempfile.TemporaryDirectory() as folder:
+            race = bench.race(contenders(size, bench.device, folder), seconds=SECONDS)
+        _finish()
+        rows = [*(level_row(race, level) for level in LEVELS.values()), *_peer_rows(race)]
+        answer.tables.append(Table(f"monitor_{size.name}", f"Under a monitor, {size.title}", COLUMNS, rows))
+        answer.targets += _targets(size, rows)
+    return answer
+
+
+def _finish() -> None:
+    if Watched.heard is not None and Watched.heard.monitor is not None:
+        Watched.heard.monitor._listening.remove()
+    Watched.heard = None
+
+
+def _targets(size: Size, rows: Sequence[Mapping[str, Any]]) -> list[Target]:
+    costs = {row["contender"]: row["cost"] for row in rows}
+    return [
+        Target(f"monitor, {level} on the {size.name} model: of the bare step", aim, costs[level], at_most=True)
+        for level, aim in AIMS.items()
+    ]
+
+
+def contenders(size: Size, device: str, folder: str) -> list[Contender]:
+    """The bare step, an ordinary one, one that is looked at for each level, and the peers."""
+    ordinary = Watched(size, device, replace(LEVELS["light"], every=NEVER), f"{folder}/ordinary")
+    looked = {
+        level.name: Watched(size, device, replace(level, every=1), f"{folder}/{level.name}")
+        for level in LEVELS.values()
+    }
+    return [
+        Watched(size, device).contender(BARE),
+        ordinary.contender(ORDINARY),
+        *(watched.contender(looked_at(name)) for name, watched in looked.items()),
+        _anomaly(Watched(size, device)),
+        *([_debug(Watched(size, device))] if importlib.util.find_spec("transformers") else []),
+    ]
+
+
+def looked_at(level: str) -> str:
+    """The name of a step that is looked at."""
+    return f"step looked at, {level}"
+
+
+def _anomaly(watched: Watched) -> Contender:
+    def call() -> None:
+        with torch.autograd.set_detect_anomaly(True, check_nan=True):
+            watched.step()
+
+    return watched.contender(ANOMALY, call)
+
+
+def _debug(watched: Watched) -> Contender:
+    """It prints when it finds something; here there is nothing to find."""
+    from transformers.debug_utils import DebugUnderflowOverflow
+
+    kept = DebugUnderflowOverflow(watched.model)
+
+    def call() -> object:
+        with contextlib.redirect_stdout(io.StringIO()):
+            watched.step()
+        return kept
+
+    return watched.contender(DEBUG, call)
+
+
+def mixed(race: Race, level: Level) -> list[float]:
+    """Seconds of the mean step of `level`, by round."""
+    ordinary, looked = race.times[ORDINARY], race.times[looked_at(level.name)]
+    return [(o * (level.every - 1) + each) / level.every for o, each in zip(ordinary, looked, strict=True)]
+
+
+def level_row(race: Race, level: Level) -> dict[str, Any]:
+    """A level's row: its mean step as a multiple of the bare one, in the same round."""
+    times = mixed(race, level)
+    return {
+        **_row(level.name, times, race.times[BARE]),
+        "looked_ms": race.median(looked_at(level.name)) * 1e3,
+        "every": level.every,
+    }
+
+
+def _peer_rows(race: Race) -> list[dict[str, Any]]:
+    return [_row(name, race.times[name], race.times[BARE]) for name in (BARE, ANOMALY, DEBUG) if name in race.times]
+
+
+def _row(name: str, times: Sequence[float], bare: Sequence[float]) -> dict[str, Any]:
+    costs = [own / theirs for own, theirs in zip(times, bare, strict=True)]
+    low, median, high = statistics.quantiles(costs, n=4, method="inclusive")
+    return {
+        "contender": name,
+        "median_ms": statistics.median(times) * 1e3,
+        "cost": median,
+        "quartiles": [low, high],
+        "rounds": len(times),
+    }
