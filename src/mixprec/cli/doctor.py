@@ -125,7 +125,8 @@ class _Plain:
     def ended(self, arm: Arm) -> None:
         """One line."""
         changed = ", ".join(map(str, arm.interventions)) or "unchanged"
-        line = f"arm {arm.name} ({changed}): {ENDED.get(arm.ended, arm.ended)}, {len(arm.steps)} steps, {arm.seconds:.1f} s"
+        how = ENDED.get(arm.ended, arm.ended)
+        line = f"arm {arm.name} ({changed}): {how}, {len(arm.steps)} steps, {arm.seconds:.1f} s"
         self.screen.print(line, style="dim", soft_wrap=True)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from mixprec.doctor._arm import Arm, ArmPlan, Examination
 from mixprec.doctor._diagnosis import Diagnosis
 from mixprec.doctor._plan import next_arm
-from mixprec.doctor._verdict import open_question, verdicts
+from mixprec.doctor._verdict import looked_at, open_question, verdicts
 from mixprec.records import Evidence, Verdict
 
 __all__ = ["conclude", "next_plan"]
@@ -27,8 +26,13 @@ def next_plan(known: Examination, fast: bool) -> ArmPlan | None:
 def conclude(known: Examination) -> Diagnosis:
     """What the arms come to."""
     found = verdicts(known)
-    problem = problem_of(known, found) or open_question(known)
-    return Diagnosis(known, found, problem=problem, looked_at=tuple(looked_at(known)))
+    return Diagnosis(
+        known,
+        found,
+        problem=problem_of(known, found),
+        looked_at=(*looked_at(known), *_bought(known)),
+        open_question=open_question(known),
+    )
 
 
 def problem_of(known: Examination, found: tuple[Verdict, ...]) -> str | None:
@@ -47,45 +51,16 @@ def problem_of(known: Examination, found: tuple[Verdict, ...]) -> str | None:
     return None
 
 
-def looked_at(known: Examination) -> Iterator[Evidence]:
-    """Measured values that a clean bill rests on."""
-    if not known.arms:
-        return
-    arm = known.arms[0]
-    yield Evidence("steps", len(arm.steps), "", arm.name)
-    if arm.scalers:
-        skipped = sum(step.skipped for step in arm.steps)
-        yield Evidence("skipped steps", skipped, "", arm.name)
-        scales = [step.scale_after or step.scale for step in arm.steps if step.scale is not None]
-        if scales:
-            yield Evidence("loss scale at the end", scales[-1], "", arm.name)
-    yield from _headroom(arm)
-    tiny = [s.activation_zero_share for s in arm.steps if s.activation_zero_share is not None]
-    base = _fp32(known)
-    if tiny and base is not None:
-        exact = [s.activation_zero_share for s in base.steps if s.activation_zero_share is not None]
-        if exact:
-            lost = max(0.0, sum(tiny) / len(tiny) - sum(exact) / len(exact))
-            yield Evidence("activation gradients lost to underflow", round(lost, 6), "share", arm.name)
-    yield from _bought(arm, base)
-
-
-def _headroom(arm: Arm) -> Iterator[Evidence]:
-    """Powers of two between the largest float16 activation and the format's end."""
-    sizes = [m.output_amax for m in arm.modules if "float16" in m.output_dtypes and m.output_amax]
-    finite = [size for size in sizes if math.isfinite(size)]
-    if finite:
-        yield Evidence("headroom of float16 activations", round(math.log2(65504 / max(finite)), 1), "bits", arm.name)
-
-
 def _fp32(known: Examination) -> Arm | None:
     return next((arm for arm in known.arms if arm.changes("precision") == "fp32"), None)
 
 
-def _bought(arm: Arm, base: Arm | None) -> Iterator[Evidence]:
+def _bought(known: Examination) -> Iterator[Evidence]:
     """What mixed precision bought in this run."""
+    base = _fp32(known)
     if base is None:
         return
+    arm = known.arms[0]
     times = [_median([s.seconds for s in one.steps[1:] if s.seconds is not None]) for one in (arm, base)]
     if times[0] and times[1]:
         yield Evidence("time per step against float32", round(times[0] / times[1], 2), "times", arm.name)

@@ -30,7 +30,8 @@ class Diagnosis:
 
     `problem` says why the script could not be judged: its own error in every arm (with its traceback), or what kept it
     from running. `looked_at` is what "nothing wrong" rests on. `interrupted`: Ctrl-C ended the examination early, and
-    what is here comes from the arms until then.
+    what is here comes from the arms until then. `open_question` is the experiment that would decide where the run
+    failed and no cause was found.
     """
 
     examination: Examination
@@ -39,6 +40,7 @@ class Diagnosis:
     patch: Patch | None = None
     looked_at: tuple[Evidence, ...] = ()
     interrupted: bool = False
+    open_question: str | None = None
     seconds: float = 0.0
 
     @property
@@ -49,12 +51,11 @@ class Diagnosis:
     @property
     def healthy(self) -> bool:
         """Whether the script ran and nothing that matters was found."""
-        serious = [verdict for verdict in self.verdicts if verdict.severity is not Severity.INFO]
-        return self.problem is None and not serious
+        return self.exit_code == 0
 
     @property
     def exit_code(self) -> int:
-        """0 nothing wrong, 1 a verdict, 2 could not run."""
+        """0 nothing wrong, 1 a verdict or a failure that no cause explains, 2 could not run."""
         if any(verdict.severity is not Severity.INFO for verdict in self.verdicts):
             return 1
-        return 2 if self.problem is not None else 0
+        return 2 if self.problem is not None else 1 if self.open_question is not None else 0

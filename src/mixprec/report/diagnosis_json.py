@@ -22,6 +22,7 @@ def diagnosis_document(diagnosis: Diagnosis) -> str:
         patch=diagnosis.patch,
         looked_at=diagnosis.looked_at,
         interrupted=diagnosis.interrupted,
+        open_question=diagnosis.open_question,
         seconds=round(diagnosis.seconds, 3),
         arms=[_arm(arm) for arm in known.arms],
         lint=known.lint,

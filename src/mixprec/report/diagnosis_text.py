@@ -36,6 +36,8 @@ def print_diagnosis(screen: Console, diagnosis: Diagnosis) -> None:
         _print_verdict(screen, verdict, also=number > 0)
     if diagnosis.problem is not None and not diagnosis.verdicts:
         screen.print(diagnosis.problem, soft_wrap=True)
+    if diagnosis.open_question is not None:
+        screen.print(text.indented(f"What would decide: {diagnosis.open_question}"))
     if diagnosis.patch is not None:
         _section(screen, "patch")
         screen.print(text.indented(diagnosis.patch.about))
@@ -62,6 +64,8 @@ def _headline(diagnosis: Diagnosis) -> Text:
         return Text.assemble((f"{first.code} {first.name}", style), f": {script}", f" at {where}" if where else "")
     if diagnosis.problem is not None:
         return Text.assemble(("could not be examined", "bold red"), f": {script}")
+    if diagnosis.open_question is not None:
+        return Text.assemble(("it fails, and no cause was found", "bold red"), f": {script}")
     return Text.assemble(("nothing wrong", "bold green"), f": {script}")
 
 

@@ -23,6 +23,7 @@ from mixprec.doctor._recorder._quiet import quiet
 from mixprec.doctor._recorder._regions import Regions
 from mixprec.doctor._recorder._scene import Scene, region_dtype, scale_of
 from mixprec.doctor._recorder._steps import Steps
+from mixprec.doctor._recorder._watches import LEAF, Threads, as_fact
 
 __all__ = ["Recorder"]
 
@@ -36,9 +37,10 @@ class Recorder(Listener):
     def __init__(self, scene: Scene, limit: int, enough: Callable[[], None]) -> None:
         self.scene = scene
         self.events = Events(scene)
-        self.regions = Regions(scene)
-        self.modules = Modules(scene, self.regions.ran, self._forward_began)
+        self.regions = Regions(scene, self.events.tell)
+        self.modules = Modules(scene, self.regions, self._forward_began)
         self.steps = Steps(scene, self.modules, limit, enough)
+        self.threads = Threads(scene.writer)
         self._scaled: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._stepping: dict[int, Any] = {}
         self._loss: dict[str, Any] = {}
@@ -148,6 +150,7 @@ class Recorder(Listener):
     def stepped(self, optimizer: Optimizer) -> None:
         if self._deaf():
             return
+        self.regions.stepped()
         self.steps.stepped(optimizer)
         if self.scene.optimizers.of(optimizer) not in self._stepping:
             self.steps.over(optimizer)
@@ -192,6 +195,7 @@ class Recorder(Listener):
             of_scale=scaler is not None,
             in_region=region_dtype(),
             **_told(loss),
+            **_made_at(outputs),
         )
 
     _last_region: str | None = None
@@ -217,7 +221,9 @@ class Recorder(Listener):
             if gradients:
                 with quiet():
                     norm = global_norm(gradients)
-                self.events.tell("gradients", of=type(root).__name__, norm=norm, finite=math.isfinite(norm))
+                self.events.tell(
+                    "backward_done", of=type(root).__name__, norm=norm, gradients_finite=math.isfinite(norm)
+                )
 
     def differentiated(self, outputs: tuple[Tensor, ...], create_graph: bool) -> None:
         scaler, _ = self._origin(outputs)
@@ -276,6 +282,7 @@ class Recorder(Listener):
     def _forward_began(self, kind: str, **data: Any) -> None:
         if self.scene.locator is not None and self.scene.locator.model is None:
             self.scene.locator.model = next(iter(self.modules.names.roots()), None)
+        self.threads.calls_module()
         self.events.tell("forward_begin", of=kind, **data)
 
     def converted(self, module: nn.Module, dtype: torch.dtype) -> None:
@@ -361,6 +368,12 @@ def _told(loss: dict[str, Any]) -> dict[str, Any]:
         "loss_shape": list(loss["shape"]),
         "loss_finite": finite,
     }
+
+
+def _made_at(outputs: tuple[Tensor, ...]) -> dict[str, Any]:
+    """Where the script made the leaf that backward begins at, if it begins at one."""
+    site = getattr(outputs[0], LEAF, None) if outputs and outputs[0].is_leaf else None
+    return {} if site is None else {"leaf_site": as_fact(site)}
 
 
 def _keys(value: Any) -> list[str]:

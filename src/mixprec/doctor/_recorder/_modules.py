@@ -17,6 +17,7 @@ from mixprec.doctor._arm import ModuleRecord
 from mixprec.doctor._names import ModuleNames
 from mixprec.doctor._recorder._numbers import TINY, dtype_name, extents, fingerprint, floats, sample, tensors_in
 from mixprec.doctor._recorder._quiet import quiet
+from mixprec.doctor._recorder._regions import Regions
 from mixprec.doctor._recorder._scene import Scene, region_dtype
 
 __all__ = ["Flows", "Modules"]
@@ -75,11 +76,11 @@ class _Thread(threading.local):
 class Modules:
     """Watches every module call. **Cost** one reduction and one host sync per module call on the CPU."""
 
-    def __init__(self, scene: Scene, ran_leaf: Callable[[bool], None], began: Callable[..., None]) -> None:
+    def __init__(self, scene: Scene, regions: Regions, began: Callable[..., None]) -> None:
         self.names = ModuleNames()
         self.flows = Flows()
         self._scene = scene
-        self._ran_leaf = ran_leaf
+        self._regions = regions
         self._began = began
         self._thread = _Thread()
         self._seen: weakref.WeakKeyDictionary[nn.Module, _Seen] = weakref.WeakKeyDictionary()
@@ -125,7 +126,8 @@ class Modules:
         seen.inputs.update(dtype_name(t.dtype) for t in given)
         seen.outputs.update(dtype_name(t.dtype) for t in made)
         if seen.leaf:
-            self._ran_leaf(any(t.dtype in (torch.float16, torch.bfloat16) for t in made))
+            self._regions.used(module)
+            self._regions.ran(any(t.dtype in (torch.float16, torch.bfloat16) for t in made))
         self._measure(seen, given, made)
 
     def _of(self, module: nn.Module) -> _Seen | None:

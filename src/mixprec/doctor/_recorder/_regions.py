@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
 from mixprec._trace import user_site
 from mixprec.doctor._arm import RegionRecord
 from mixprec.doctor._recorder._numbers import dtype_name
 from mixprec.doctor._recorder._scene import Scene
+from mixprec.records import Location
 
 __all__ = ["Regions"]
 
@@ -20,13 +23,16 @@ __all__ = ["Regions"]
 class _Thread(threading.local):
     def __init__(self) -> None:
         self.stack: list[Any] = []
+        self.versions: dict[int, int] = {}
+        self.stepped: Location | None = None
 
 
 class Regions:
     """Counts, per line and setting."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, tell: Callable[..., None]) -> None:
         self._scene = scene
+        self._tell = tell
         self._records: dict[Any, RegionRecord] = {}
         self._thread = _Thread()
         self._broken: tuple[int, str | None] = (0, None)
@@ -55,11 +61,29 @@ class Regions:
             self._broken = (id(error), dtype_name(region.fast_dtype) if region._enabled else None)
         if self._thread.stack:
             self._thread.stack.pop()
+        if not self._thread.stack:
+            self._thread.versions, self._thread.stepped = {}, None
 
     def around(self, error: BaseException) -> str | None:
         """The dtype of the region in which `error` was raised, None outside."""
         noted, dtype = self._broken
         return dtype if noted == id(error) else None
+
+    def stepped(self) -> None:
+        """An optimizer stepped."""
+        if self._thread.stack:
+            self._thread.stepped = user_site(1)
+
+    def used(self, module: nn.Module) -> None:
+        """A leaf module used its weights: one that changed since its last use in the same region has a stale cast."""
+        stack, versions = self._thread.stack, self._thread.versions
+        if not stack or not stack[-1].enabled or not stack[-1].cache or not torch.is_grad_enabled():
+            return
+        parameters = list(module.parameters(recurse=False))
+        changed = sum(versions.get(id(p), p._version) != p._version for p in parameters)
+        versions.update((id(p), p._version) for p in parameters)
+        if changed:
+            self._tell("weights_changed", site=self._thread.stepped, count=changed)
 
     def ran(self, low: bool) -> None:
         """A leaf module ran inside; `low`: its output has 16 bits."""

@@ -23,6 +23,7 @@ from mixprec.doctor._recorder._crash import watch_exceptions
 from mixprec.doctor._recorder._listener import Recorder
 from mixprec.doctor._recorder._location import Locator, traced
 from mixprec.doctor._recorder._scene import Scene
+from mixprec.doctor._recorder._watches import watch_compile, watch_leaves, watch_reductions
 from mixprec.doctor._recorder._writer import Writer
 from mixprec.records import Location
 
@@ -44,6 +45,9 @@ def start(options: dict[str, Any]) -> Callable[[], None]:
     _watch_warnings(scene)
     _end_in_order()
     listen(recorder)
+    watch_compile(writer)
+    watch_leaves()
+    watch_reductions(recorder.events.tell)
     _say_facts(writer)
     if iterations:
         scene.locator = Locator(scene, iterations, lambda: _end(writer))

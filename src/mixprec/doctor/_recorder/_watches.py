@@ -1,0 +1,113 @@
+"""Taps for what only the doctor asks: where threads and compiled functions come from, what ranks add up, where a
+gradient-bearing scalar was made by hand.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from mixprec._script import child
+from mixprec._trace import user_site
+from mixprec.doctor._recorder._numbers import dtype_name, extents
+from mixprec.doctor._recorder._quiet import quiet
+from mixprec.doctor._recorder._writer import Writer
+from mixprec.records import Location
+
+__all__ = ["LEAF", "Threads", "as_fact", "watch_compile", "watch_leaves", "watch_reductions"]
+
+LEAF = "_mixprec_made_at"
+"""Attribute of a one-element tensor that asks for a gradient: the line that made it."""
+
+
+def as_fact(site: Location) -> dict[str, Any]:
+    """A place as a fact's value."""
+    return {"file": site.file, "line": site.line}
+
+
+class Threads:
+    """Which threads call modules, and which line started the first of them."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._seen: set[int] = set()
+        start = threading.Thread.start
+
+        @functools.wraps(start)
+        def told(thread: threading.Thread) -> None:
+            thread._mixprec_site = user_site()  # type: ignore[attr-defined] # a note on the thread itself
+            start(thread)
+
+        threading.Thread.start = told  # type: ignore[assignment,method-assign] # a tap
+
+    def calls_module(self) -> None:
+        """The running thread calls an outermost module."""
+        thread = threading.current_thread()
+        if thread is threading.main_thread() or thread.ident in self._seen:
+            return
+        self._seen.add(thread.ident or 0)
+        self._writer.fact("threads_with_modules", len(self._seen))
+        if len(self._seen) == 1:
+            self._writer.fact("thread_site", as_fact(getattr(thread, "_mixprec_site", Location())))
+
+
+def watch_compile(writer: Writer) -> None:
+    """The first line that compiles something is a fact."""
+    compile_ = torch.compile
+    told = False
+
+    @functools.wraps(compile_)
+    def tapped(*args: Any, **kwargs: Any) -> Any:
+        nonlocal told
+        if not told:
+            told = True
+            writer.fact("compile_site", as_fact(user_site()))
+        return compile_(*args, **kwargs)
+
+    torch.compile = tapped
+
+
+def watch_reductions(tell: Callable[..., None]) -> None:
+    """Every `all_reduce` of 16-bit numbers: its dtype, and the largest magnitude that this rank adds."""
+    if not torch.distributed.is_available():
+        return
+    from torch.distributed import distributed_c10d
+
+    original = distributed_c10d.all_reduce
+
+    @functools.wraps(original)
+    def tapped(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(tensor, torch.Tensor) and tensor.dtype in (torch.float16, torch.bfloat16):
+            with quiet():
+                amax = extents([tensor])
+            tell("all_reduce", dtype=dtype_name(tensor.dtype), amax=amax[0] if amax else None, numel=tensor.numel())
+        return original(tensor, *args, **kwargs)
+
+    distributed_c10d.all_reduce = tapped
+    torch.distributed.all_reduce = tapped
+
+
+def watch_leaves() -> None:
+    """A scalar that is made to require a gradient remembers where."""
+    make = torch.tensor
+    ask = torch.Tensor.requires_grad_
+
+    @functools.wraps(make)
+    def tensor(*args: Any, **kwargs: Any) -> Any:
+        made = make(*args, **kwargs)
+        if kwargs.get("requires_grad") and made.numel() == 1 and not child.in_worker():
+            setattr(made, LEAF, user_site())
+        return made
+
+    @functools.wraps(ask)
+    def requires_grad_(self: torch.Tensor, requires_grad: bool = True) -> torch.Tensor:
+        if requires_grad and self.numel() == 1 and self.is_leaf and not torch.compiler.is_compiling():
+            setattr(self, LEAF, user_site())
+        return ask(self, requires_grad)
+
+    torch.tensor = tensor
+    torch.Tensor.requires_grad_ = requires_grad_  # type: ignore[assignment,method-assign] # a tap
