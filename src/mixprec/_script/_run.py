@@ -41,6 +41,7 @@ def run_script(
     on_output: Callable[[str], None] | None = None,
     until: Callable[[], bool] | None = None,
     folder: str | Path | None = None,
+    replace: Mapping[str, str] | None = None,
     python: str | None = None,
 ) -> Outcome:
     """Runs `command` with `entry` ("package.module:function") called on `options` in it once torch is imported.
@@ -50,7 +51,8 @@ def run_script(
     (`sys.stdin` to pass it on). capture: False lets the script write to this process's stdout and stderr.
     on_output: called with each piece of captured output, in another thread. until: asked about every 50 ms, ends the
     script when it says True. folder: where the children's files (`child.record_file`) are; kept if given, otherwise
-    temporary. python: the interpreter.
+    temporary. replace: path to text, for files of which this run has another text (the script itself or modules; not
+    in processes that it spawns). python: the interpreter.
 
     At the time limit, at Ctrl-C, at SIGTERM (in the main thread) and at the script's own end, everything that it
     started is ended as well. Raises: InvalidValueError where the script does not exist; what `until` raises.
@@ -63,9 +65,15 @@ def run_script(
     place = Path(tempfile.mkdtemp(prefix="mixprec-")) if folder is None else Path(folder).resolve()
     place.mkdir(parents=True, exist_ok=True)
     (place / "start.json").write_text(json.dumps({"entry": entry, "options": dict(options)}), encoding="utf-8")
+    texts = {os.path.realpath(Path(where or ".") / path): text for path, text in (replace or {}).items()}
+    main = command.script is not None and os.path.realpath(Path(where or ".") / command.script) in texts
+    (place / "replace.json").unlink(missing_ok=True)
+    if texts:
+        (place / "replace.json").write_text(json.dumps(texts), encoding="utf-8")
+    line = command.as_replaced(python) if main else command.line(python)
     try:
         with _as_interrupt():
-            return _run(command.line(python), place, where, env, timeout, stdin, capture, on_output, until)
+            return _run(line, place, where, env, timeout, stdin, capture, on_output, until)
     finally:
         if own:
             shutil.rmtree(place, ignore_errors=True)

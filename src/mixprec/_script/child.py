@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-__all__ = ["at_exit", "end_now", "folder", "in_worker", "rank", "record_file", "start"]
+__all__ = ["at_exit", "end_now", "folder", "in_worker", "rank", "record_file", "replaced", "start"]
 
 _folder = Path()
 _callbacks: list[Callable[[], None]] = []
@@ -35,6 +35,16 @@ def start(place: str) -> None:
     callback = getattr(importlib.import_module(module), function)(document["options"])
     if callback is not None:
         at_exit(callback)
+
+
+def replaced(file: str) -> str | None:
+    """The text that this run has in place of `file`'s own; None where it has none."""
+    try:
+        texts = json.loads((Path(os.environ["MIXPREC_SCRIPT"]) / "replace.json").read_text(encoding="utf-8"))
+    except (KeyError, OSError):
+        return None
+    text = texts.get(os.path.realpath(file))
+    return None if text is None else str(text)
 
 
 def folder() -> Path:

@@ -59,6 +59,7 @@ def _run(script: Script, plan: ArmPlan, timeout: float | None, folder: str) -> O
             timeout=timeout,
             on_output=script.on_output,
             folder=folder,
+            replace=script.replace,
         )
     except KeyboardInterrupt:
         return None
