@@ -1,7 +1,7 @@
 """Which arm comes next: the cheapest one among those whose answer would still change what is known.
 
 A pure state machine: the state is the examination so far. It observes; asks for a control in FP32 and for the ops of
-the iteration that failed; and then for what separates the causes that are left. Nothing is run for what is decided.
+the iteration that failed (which runs everything before it again, and so says whether the script is reproducible); then for what separates the causes that are left. Nothing is run for what is decided.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from mixprec.doctor._arm import Arm, ArmPlan, Examination, Intervention
-from mixprec.doctor._verdict import verdicts
+from mixprec.doctor._verdict import RANKS, verdicts
 from mixprec.doctor.judges._reading import (
     CALM_SCALE,
     Failure,
@@ -25,9 +25,13 @@ from mixprec.doctor.judges._reading import (
 from mixprec.doctor.judges.adam_eps import judge as suspects_eps
 from mixprec.doctor.judges.divergence import diverges
 from mixprec.doctor.judges.fused_momentum import judge as suspects_momentum
-from mixprec.records import Confidence
+from mixprec.doctor.judges.not_reproducible import differs
+from mixprec.records import Confidence, Severity
 
 __all__ = ["next_arm"]
+
+PROTOCOL = frozenset(code for row in RANKS[2:5] for code in row) | {"MP016", "MP017"}
+"""Causes that the order of calls shows, whatever the numbers are."""
 
 SLACK = 20
 """Steps that a control goes on after the place where the script failed."""
@@ -45,12 +49,14 @@ def next_arm(examination: Examination) -> ArmPlan | None:
 
 
 def _decided(examination: Examination) -> bool:
-    """Whether an exception is explained for certain, or cannot be: then no control is needed."""
+    """Whether what was seen is explained for certain by how the script uses autocast and scaler: no control is needed."""
     arm = observed(examination)
-    if arm is None or arm.crash is None:
+    if arm is None:
         return False
-    raised = [v for v in verdicts(examination) if any(one.what == "the script raised" for one in v.evidence)]
-    return any(verdict.confidence is Confidence.CONFIRMED for verdict in raised)
+    certain = [v for v in verdicts(examination) if v.confidence is Confidence.CONFIRMED]
+    if arm.crash is not None:
+        return any(one.what == "the script raised" for verdict in certain for one in verdict.evidence)
+    return failure(arm) is None and any(v.code in PROTOCOL and v.severity is Severity.ERROR for v in certain)
 
 
 def _wanted(examination: Examination, arm: Arm) -> Iterator[ArmPlan]:
@@ -106,7 +112,9 @@ def _still_diverges(examination: Examination, arm: Arm) -> bool:
 
 
 def _after_failure(examination: Examination, arm: Arm, found: Failure, steps: int) -> Iterator[ArmPlan]:
-    yield ArmPlan("repeat", (), min(steps, _attempts(arm, found) + 2))
+    located = examination.arm("locate")
+    if located is not None and (differs(arm, located) or not located.ops):
+        yield ArmPlan("repeat", (), min(steps, _attempts(arm, found) + 2))
     if any(verdict.confidence is Confidence.CONFIRMED for verdict in verdicts(examination)):
         return
     if low_regions(arm, "float16"):

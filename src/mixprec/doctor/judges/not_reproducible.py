@@ -14,16 +14,29 @@ TOLERANCE = 1e-3
 
 
 def judge(examination: Examination) -> Verdict | None:
-    """The repeat arm is given the same batch and has another loss, from some step on, and the run fails."""
-    arm, again = observed(examination), examination.arm("repeat")
-    if arm is None or again is None or failure(arm) is None:
+    """An arm that changes nothing is given the same batches, has another loss from some step on, and the run fails."""
+    arm = observed(examination)
+    if arm is None or failure(arm) is None:
         return None
-    for one, other in zip(arm.steps, again.steps, strict=False):
+    for again in examination.arms[1:]:
+        if not again.interventions and (steps := differs(arm, again)) is not None:
+            return _say(arm, again, *steps)
+    return None
+
+
+def differs(arm: Arm, again: Arm) -> tuple[StepRecord, StepRecord] | None:
+    """The first step that had the same batch and another loss."""
+    for one, other in zip(_in_order(arm), _in_order(again), strict=False):
         if one.batch != other.batch:
             return None
         if _differs(one, other):
-            return _say(arm, again, one, other)
+            return one, other
     return None
+
+
+def _in_order(arm: Arm) -> list[StepRecord]:
+    """The finished steps of rank 0; ranks do not write in the same order twice."""
+    return [step for step in arm.steps if step.finished and step.rank == 0]
 
 
 def _differs(one: StepRecord, other: StepRecord) -> bool:
