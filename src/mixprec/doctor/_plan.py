@@ -1,7 +1,8 @@
 """Which arm comes next: the cheapest one among those whose answer would still change what is known.
 
 A pure state machine: the state is the examination so far. It observes; asks for a control in FP32 and for the ops of
-the iteration that failed (which runs everything before it again, and so says whether the script is reproducible); then for what separates the causes that are left. Nothing is run for what is decided.
+the iteration that failed, an arm that runs everything before it again and so says whether the script is reproducible;
+then for what separates the causes that are left. Nothing is run for what is decided.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def next_arm(examination: Examination) -> ArmPlan | None:
 
 
 def _decided(examination: Examination) -> bool:
-    """Whether what was seen is explained for certain by how the script uses autocast and scaler: no control is needed."""
+    """Whether how the script uses autocast and scaler explains for certain what was seen: no control is needed."""
     arm = observed(examination)
     if arm is None:
         return False
