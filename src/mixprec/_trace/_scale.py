@@ -22,8 +22,10 @@ class Room:
     """Between which loss scales a step's backward fits its 16-bit formats, as powers of two.
 
     `ceiling` is the largest scale at which no op overflows, set by `narrowest`; None where no 16-bit op depends on
-    the scale. `floor` is the smallest at which nothing is flushed to 0 or made subnormal, set by `smallest`; None
-    where nothing is at risk. `at_any_scale` is the first 16-bit op in backward that overflows whatever the scale is.
+    the scale. Where something did overflow, what came after it could not be measured (`complete` is False) and the
+    true ceiling may be lower: trace the step at this one to know. `floor` is the smallest scale at which nothing is
+    flushed to 0 or made subnormal, set by `smallest`; None where nothing is at risk. `at_any_scale` is the first
+    16-bit op in backward that overflows whatever the scale is.
     """
 
     scale: float
@@ -32,11 +34,17 @@ class Room:
     narrowest: OpRecord | None = None
     smallest: OpRecord | None = None
     at_any_scale: OpRecord | None = None
+    complete: bool = True
 
     @property
     def smaller_scale_helps(self) -> bool:
-        """Whether this step overflowed in backward and would not have at `ceiling`, a scale of at least 1."""
-        return self.at_any_scale is None and self.ceiling is not None and 1 <= self.ceiling < self.scale
+        """Whether an op overflowed in backward that would not have at `ceiling`, a scale of at least 1."""
+        return (
+            not self.complete
+            and self.at_any_scale is None
+            and self.ceiling is not None
+            and 1 <= self.ceiling < self.scale
+        )
 
     @property
     def fits(self) -> bool:
@@ -68,6 +76,7 @@ def room(records: Iterable[OpRecord], scale: float) -> Room:
     floors = [(scale * _format(out).tiny / exact.amin, r) for r in scaled for out, exact in _pairs(r) if exact.amin]
     top, narrowest = min(ceilings, key=lambda pair: pair[0], default=(None, None))
     low, smallest = max(floors, key=lambda pair: pair[0], default=(None, None))
+    bad = any(not stats.finite for record in scaled for stats in record.inputs + record.outputs)
     return Room(
         scale=scale,
         ceiling=None if top is None else _power_below(top),
@@ -75,6 +84,7 @@ def room(records: Iterable[OpRecord], scale: float) -> Room:
         narrowest=narrowest,
         smallest=smallest,
         at_any_scale=_earliest([*(r for r in scaled if _always(r, True)), *(r for r in fixed if _always(r, False))]),
+        complete=not bad,
     )
 
 

@@ -40,7 +40,9 @@ class Schema:
         writes = {str(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write}
         self.writes = frozenset(writes)
         self.ignored = frozenset(
-            str(a.name) for n, a in enumerate(schema.arguments) if a.is_out or (n == 0 and self.packet in _OVERWRITING)
+            str(a.name)
+            for n, a in enumerate(schema.arguments)
+            if a.is_out or (n == 0 and _reads_no_numbers(self.packet))
         )
         self.view = not writes and any(r.alias_info is not None for r in schema.returns)
 
@@ -87,6 +89,11 @@ class Schema:
         if self.packet not in _CASTS or not inputs or not outputs:
             return False
         return "float" in inputs[-1].dtype and "float" in outputs[0].dtype and inputs[-1].dtype != outputs[0].dtype
+
+
+def _reads_no_numbers(packet: str) -> bool:
+    """Whether the op takes no more than shape and dtype from its first operand."""
+    return packet in _OVERWRITING or packet.endswith("_like") or packet.startswith("new_")
 
 
 _schemas: dict[Any, Schema | None] = {}

@@ -117,7 +117,7 @@ class Tracer:
         self._flow = Flow()
         self._records: list[OpRecord] = []
         self._entries: list[_Entry] = []
-        self._seen: set[tuple[str | None, int | None]] = set()
+        self._seen: set[tuple[str | None, int | None, str]] = set()
         self._places: dict[int, _Place] = {}
         self._thread = _Thread()
         self._index = 0
@@ -232,8 +232,8 @@ class Tracer:
         if node is None or who.recompute:
             place = _Place(who.file, who.line, self._modules.here(), self._calls.current, op)
             self._claim(place, who)
-            if (who.file, who.line) not in self._seen:
-                self._seen.add((who.file, who.line))
+            if (who.file, who.line, op) not in self._seen:
+                self._seen.add((who.file, who.line, op))
                 self.compiled = self.compiled or in_compiled_function()
             return place
         places = self._thread.reentrant if who.reentrant else self._places

@@ -81,7 +81,7 @@ def _lines(found: Replay, deep: bool) -> Iterator[str]:
     if found.traced.compiled:
         yield "Compiled functions ran in eager mode under the tracer: what only the compiled code does is not seen."
     if found.traced.room is not None:
-        yield from _scale(found.traced.room)
+        yield from _scale(found.traced.room, found.avoiding_scale)
     yield from _flushes(found.traced, None if deep else _WORST)
 
 
@@ -145,12 +145,14 @@ def _stats(stats: TensorStats) -> str:
     return f"{stats.dtype} {shape}, magnitudes {stats.amin:.3g} to {stats.amax:.3g}, {stats.zeros} zero{bad}"
 
 
-def _scale(room: Room) -> Iterator[str]:
+def _scale(room: Room, avoiding: float | None) -> Iterator[str]:
     if room.at_any_scale is not None:
         yield f"A smaller loss scale would not help: {room.at_any_scale.op} overflows in backward at any scale."
-    elif room.smaller_scale_helps and room.ceiling is not None:
-        yield f"A loss scale of {room.ceiling:g} would have avoided the overflow in backward (it was {room.scale:g})."
-    elif room.ceiling is not None:
+    elif avoiding is not None:
+        yield f"At a loss scale of {avoiding:g} the step was clean (it was {room.scale:g})."
+    elif room.smaller_scale_helps:
+        yield "A smaller loss scale alone does not make the step clean."
+    elif room.complete and room.ceiling is not None:
         yield f"Backward has room for a loss scale up to {room.ceiling:g} (it was {room.scale:g})."
 
 

@@ -14,10 +14,10 @@ from torch.optim import Optimizer
 from mixprec._trace import Tracer
 from mixprec.errors import InvalidValueError
 from mixprec.monitor.incident import Incident, checksum, load_incident
-from mixprec.monitor.replay._look import summed_up
+from mixprec.monitor.replay._look import descend, summed_up
 from mixprec.monitor.replay._place import place_state
 from mixprec.monitor.replay._precision import precision_override
-from mixprec.monitor.replay._result import Outcome, Replay, same
+from mixprec.monitor.replay._result import Outcome, Replay, Traced, same
 
 __all__ = ["MicroBatch", "replay"]
 
@@ -53,8 +53,8 @@ def replay(
     incident = incident if isinstance(incident, Incident) else load_incident(incident)
     micros = _micro_batches(incident)
 
-    def run(around: contextlib.AbstractContextManager[Any]) -> Outcome:
-        place_state(incident, [model], optimizers, scaler)
+    def run(around: contextlib.AbstractContextManager[Any], scale: float | None = None) -> Outcome:
+        place_state(incident, [model], optimizers, scaler, scale)
         _as_it_was(incident, model)
         states = incident.random("at_forward") or incident.random("before")
         if states is not None:
@@ -64,8 +64,13 @@ def replay(
         return Outcome(losses, _gradients(model), incident.kind)
 
     first, second = run(contextlib.nullcontext()), run(contextlib.nullcontext())
-    tracer = Tracer(model, keep="all", exact=True)
-    run(tracer)
+
+    def trace(scale: float | None = None) -> Traced:
+        tracer = Tracer(model, keep="all", exact=True)
+        run(tracer, scale)
+        return summed_up(tracer, scale or incident.scale, deep)
+
+    traced = trace()
     return Replay(
         incident=incident.folder.name,
         kind=incident.kind,
@@ -73,9 +78,10 @@ def replay(
         repeats=first.same_as(second),
         exact=precision is None and same(first.losses, incident.losses),
         outcome=first,
-        traced=summed_up(tracer, incident.scale, deep),
+        traced=traced,
         precision=precision,
         notes=tuple(incident.facts["notes"]),
+        avoiding_scale=None if scaler is None else descend(traced, trace),
     )
 
 

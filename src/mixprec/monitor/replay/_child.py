@@ -68,6 +68,7 @@ class _Replaying(Windows):
         self._written = False
         self._tracer: Tracer | None = Tracer(keep="all", exact=True) if options["trace"] else None
         self._since = 0
+        self._scaler: Any = None
         self._last: tuple[tuple[Optimizer, ...], Any] = ((), None)
         self._traces = False
         initial = self._incident.random("initial")
@@ -106,10 +107,14 @@ class _Replaying(Windows):
         self._calls, self._loaded = self._incident.calls(), self._incident.loaded()
         if self._previous:
             return
-        optimizers, scaler = self._last if self._incident.step else ((), None)
-        place_state(self._incident, list(self._roots), optimizers, scaler)
+        optimizers, scaler = self._last if self._incident.step else ((), self._scaler)
+        place_state(self._incident, list(self._roots), optimizers, scaler, self._options["scale"])
         if states is not None:
             states.restore()
+
+    def scaler_created(self, scaler: Any) -> None:
+        """The newest scaler is the one that a first step uses."""
+        self._scaler = scaler
 
     def _trace(self) -> None:
         """Begins to trace between steps, where no region of the script's is open."""
@@ -149,7 +154,9 @@ class _Replaying(Windows):
         traced = None
         if self._tracer is not None and self._traces:
             self._tracer.__exit__(None, None, None)
-            traced = summed_up(self._tracer, self._incident.scale, self._options["deep"], self._since)
+            traced = summed_up(
+                self._tracer, self._options["scale"] or self._incident.scale, self._options["deep"], self._since
+            )
         gradients = {
             f"{number}/{name}": checksum(parameter.grad)
             for number, root in enumerate(self._roots)

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mixprec._trace import Tracer, flushes, locate, room
 from mixprec.monitor.replay._result import Traced
 
-__all__ = ["summed_up"]
+__all__ = ["descend", "summed_up"]
+
+_DESCENTS = 4
 
 _MOST = 50
 """Flushes that are kept, the worst ones, in the order in which they happened."""
+
+
+def descend(traced: Traced, trace: Callable[[float], Traced]) -> float | None:
+    """The first of ever smaller loss scales at which `trace` finds a clean step; None where none helps."""
+    for _ in range(_DESCENTS):
+        room = traced.room
+        if room is None or not room.smaller_scale_helps or room.ceiling is None:
+            return None
+        traced = trace(room.ceiling)
+        if traced.origin.clean:
+            return room.ceiling
+    return None
 
 
 def summed_up(tracer: Tracer, scale: float | None, deep: bool, since: int = 0) -> Traced:

@@ -17,8 +17,14 @@ __all__ = ["place_state", "place_weights", "transplant"]
 _WRAPPERS = ("module.", "_orig_mod.")
 
 
-def place_state(incident: Incident, roots: Sequence[nn.Module], optimizers: Sequence[Optimizer], scaler: Any) -> None:
-    """Puts weights, buffers, optimizer and scaler as they were when the step began.
+def place_state(
+    incident: Incident,
+    roots: Sequence[nn.Module],
+    optimizers: Sequence[Optimizer],
+    scaler: Any,
+    scale: float | None = None,
+) -> None:
+    """Puts weights, buffers, optimizer and scaler (at another `scale` if one is given) as the step began with them.
 
     Raises: CheckpointError where names or shapes are not those of the incident, or weights were not saved and the
     check sums of those in place differ.
@@ -29,7 +35,7 @@ def place_state(incident: Incident, roots: Sequence[nn.Module], optimizers: Sequ
         optimizer.load_state_dict(state)
     scaling = incident.scaler()
     if scaler is not None and scaling:
-        scaler.load_state_dict(scaling)
+        scaler.load_state_dict(scaling if scale is None else {**scaling, "scale": scale})
 
 
 @torch.no_grad()

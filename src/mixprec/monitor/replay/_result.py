@@ -44,7 +44,8 @@ class Replay:
 
     `repeats`: both runs were bit for bit the same; where not, the machine, a kernel or an unseeded source of chance
     is at fault and nothing else means anything. `exact`: they were what was recorded too. `notes` say what could not
-    be put back or how the step was reached.
+    be put back or how the step was reached. `avoiding_scale` is a smaller loss scale at which the step was run and was
+    clean; None where no smaller one avoids it, or nothing overflowed in backward.
     """
 
     incident: str
@@ -56,6 +57,7 @@ class Replay:
     traced: Traced | None
     precision: str | None = None
     notes: tuple[str, ...] = field(default=())
+    avoiding_scale: float | None = None
 
     @property
     def healthy(self) -> bool:

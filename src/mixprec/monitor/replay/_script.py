@@ -13,6 +13,7 @@ from typing import Any
 from mixprec._script import Command, run_script
 from mixprec.errors import CheckpointError, MixprecError
 from mixprec.monitor.incident import Incident, load_incident, load_incidents
+from mixprec.monitor.replay._look import descend
 from mixprec.monitor.replay._result import Outcome, Replay, Traced, read_traced, same
 
 __all__ = ["NotReachedError", "replay_script"]
@@ -63,16 +64,16 @@ def replay_script(
     with ThreadPoolExecutor(2) as both:
         repeated, looked = both.submit(again.run, reach), both.submit(again.trace, reach, deep)
     second, traced = repeated.result(), looked.result()
-    came_bad = traced is not None and _from_before(traced)
-    if came_bad and incident.step:
+    if incident.step and _from_before(traced):
         earlier = again.trace("run", deep, previous=True)
-        if earlier is not None and not earlier.origin.clean:
+        if not earlier.origin.clean:
             traced = earlier
             notes.append(
                 "weights or buffers were bad before the step before this one: replay an earlier incident"
                 if _from_before(earlier)
                 else "weights or buffers were bad when the step began: the step before it was traced with it"
             )
+    avoiding = descend(traced, lambda scale: again.trace(reach, False, scale=scale))
     return Replay(
         incident=incident.folder.name,
         kind=incident.kind,
@@ -83,6 +84,7 @@ def replay_script(
         traced=traced,
         precision=precision,
         notes=(*notes, *first.differences),
+        avoiding_scale=avoiding,
     )
 
 
@@ -102,12 +104,14 @@ class _Again:
             tuple(found["differences"]),
         )
 
-    def trace(self, reach: str, deep: bool, previous: bool = False) -> Traced | None:
-        """The step under the tracer."""
-        found = self._found(self._run(reach, trace=True, deep=deep, previous=previous))
-        return None if found["traced"] is None else read_traced(found["traced"])
+    def trace(self, reach: str, deep: bool, previous: bool = False, scale: float | None = None) -> Traced:
+        """The step under the tracer, at another loss scale if one is given."""
+        found = self._found(self._run(reach, trace=True, deep=deep, previous=previous, scale=scale))
+        return read_traced(found["traced"])
 
-    def _run(self, reach: str, *, trace: bool, deep: bool = False, previous: bool = False) -> list[dict[str, Any]]:
+    def _run(
+        self, reach: str, *, trace: bool, deep: bool = False, previous: bool = False, scale: float | None = None
+    ) -> list[dict[str, Any]]:
         options = {
             "incidents": [str(one.folder.resolve()) for one in _of_all_ranks(self._incident)],
             "reach": reach,
@@ -115,6 +119,7 @@ class _Again:
             "trace": trace,
             "deep": deep,
             "previous": previous,
+            "scale": scale,
         }
         with tempfile.TemporaryDirectory(prefix="mixprec-replay-") as folder:
             outcome = run_script(
