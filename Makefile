@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.ready
 CODE   := $(wildcard src tests examples benchmarks docs/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test docs dist check format lint types layers clean
+.PHONY: help setup demo bench score test docs dist check format lint types layers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ demo: $(STAMP) ## train one model in six precisions, print the table, write the 
 
 bench: $(STAMP) ## measure beside the peers (under 10 minutes; ARGS=--quick: under 2; ARGS=--help)
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+score: $(STAMP) ## examine every planted fault, beside anomaly mode and DebugUnderflowOverflow (an hour)
+	@$(BIN)/python -m benchmarks.doctor_score --peers --output benchmarks/results/doctor_score.json $(ARGS)
 
 # Two test processes on two cores: one thread each is faster than two that wait for each other.
 test: export OMP_NUM_THREADS ?= 1

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from mixprec.doctor._arm import Examination
 from mixprec.doctor.judges import all_judges
+from mixprec.doctor.judges._located import culprit, scaled_overflow
 from mixprec.doctor.judges._reading import computes_low, courses, failure, observed, scalers_in_use, skips
 from mixprec.formats import find_format
 from mixprec.records import Confidence, Evidence, Severity, Verdict
@@ -131,12 +132,18 @@ def _headroom(examination: Examination) -> list[Evidence]:
     return found
 
 
+def _only_the_scale(examination: Examination) -> bool:
+    """Whether the op at fault overflowed only because of the loss scale, which is what a skip is for."""
+    fault = culprit(examination)
+    return fault is not None and scaled_overflow(fault)
+
+
 def open_question(examination: Examination) -> str | None:
     """The experiment that would decide, where the run failed and no judge can tell why; None otherwise."""
     arm = observed(examination)
     found = failure(arm)
     serious = [v for v in verdicts(examination) if v.severity is Severity.ERROR]
-    if arm is None or found is None or serious:
+    if arm is None or found is None or serious or (found.how in ("skips", "scale") and _only_the_scale(examination)):
         return None
     if arm.ended == "timed_out" and not arm.steps:
         return "The script did not reach an optimizer step in time: run it with a longer --time."
