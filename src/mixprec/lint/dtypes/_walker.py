@@ -5,17 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from mixprec.lint._names import AUTOCASTS
 from mixprec.lint._view import FileView
+from mixprec.lint.dtypes._call import dtypes_of
 from mixprec.lint.dtypes._calls import is_module
+from mixprec.lint.dtypes._dtypes import FLOATS, Dtypes
 from mixprec.lint.dtypes._frame import Frame
 from mixprec.lint.dtypes._given import Given
 from mixprec.lint.dtypes._joins import element, joined, table
 from mixprec.lint.dtypes._region import OFF, OPEN
 from mixprec.lint.dtypes._statements import Statements
-from mixprec.lint.dtypes._values import NONE, UNKNOWN, Class, Const, Function, Instance, Items, Value
+from mixprec.lint.dtypes._values import NONE, UNKNOWN, Class, Const, Function, Instance, Items, Tensor, Value
 
 __all__ = ["Walker"]
 
@@ -124,6 +127,7 @@ class Walker(Statements):
             return value
         self.entered.add(function.node)
         self.walks[function.node] = self.walks.get(function.node, 0) + 1
+        given = self._cast_inputs(function, given)
         frame = Frame(function.view, function.node, function.frame)
         self._bind_parameters(function, frame, given, open_arguments)
         before = state.effects
@@ -174,6 +178,16 @@ class Walker(Statements):
                 self._enter(self.value(node, function.frame), node, stack)
             yield
 
+    def _cast_inputs(self, function: Function, given: Given) -> Given:
+        """What `custom_fwd(cast_inputs=…)` makes of the arguments: inside a region it converts tensors first."""
+        for node in getattr(function.node, "decorator_list", []):
+            asked = function.view.argument(node, None, "cast_inputs") if isinstance(node, ast.Call) else None
+            if asked is None or "custom_fwd" not in ast.unparse(node) or self.state.region.enabled is False:
+                continue
+            dtypes = dtypes_of(self.value(asked, function.frame)) if self.state.region.enabled else None
+            return given.with_args(*(_converted(value, dtypes) for value in given.args), **given.keywords)
+        return given
+
     def _bind_parameters(self, function: Function, frame: Frame, given: Given, open_arguments: bool) -> None:
         """Arguments by place and by name, then defaults; what is open stays so, but for numbers by default."""
         spec = function.node.args
@@ -220,6 +234,13 @@ class Walker(Statements):
         if region.enabled:
             self.note("thread", given.with_args(Const(state.products > before)))
         return Items(None, value) if maps else UNKNOWN
+
+
+def _converted(value: Value, dtypes: Dtypes) -> Value:
+    """A floating-point tensor in another dtype; anything else as it is."""
+    if not isinstance(value, Tensor) or (value.dtypes is not None and not value.dtypes & FLOATS):
+        return value
+    return replace(value, dtypes=dtypes, why="")
 
 
 def _enters_or_steps(node: ast.AST, view: FileView) -> bool:

@@ -238,12 +238,13 @@ class Judge:
 
     def _twice_owned(self, path: Path, scaler: Scaler, optimizer: Optimizer) -> list[Fault]:
         """Parameters that another optimizer has too, whose gradients this scaler has just unscaled for that one."""
-        mine = {part.node for part in path.gradients[optimizer.key].fresh if part.scaler == scaler.key}
+        mine = {(p.node, p.loops) for p in path.gradients[optimizer.key].fresh if p.scaler == scaler.key}
         for key, stage in path.scalers[scaler.key].stages:
             other = path.optimizers.get(key)
-            if other is None or other.key == optimizer.key or stage.cleared or stage.loops != path.loops:
+            if other is None or other.key == optimizer.key or stage.cleared:
                 continue
-            theirs = {part.node for part in path.gradients[key].parts if part.scaler == scaler.key and part.unscaled}
+            parts = path.gradients[key].parts
+            theirs = {(p.node, p.loops) for p in parts if p.scaler == scaler.key and p.unscaled}
             shared = sorted(text for text, _ in other.owned & optimizer.owned)
             if shared and mine & theirs and optimizer.made is not None and other.made is not None:
                 fault = self._fault(path, "parameter-twice", optimizer.made, scaler, optimizer)

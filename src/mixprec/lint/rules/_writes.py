@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from mixprec.lint._names import AUTOCASTS
 from mixprec.lint._view import FileView
 from mixprec.lint.protocol import facts, last_name
+from mixprec.lint.rules.mp061_updates_round_away import freezes
 
 __all__ = ["written_between"]
 
@@ -16,7 +17,7 @@ _WRITES = frozenset({"add_", "copy_", "div_", "fill_", "lerp_", "mul_", "normal_
 
 def written_between(view: FileView) -> Iterator[tuple[ast.stmt, str]]:
     """(statement, module) where a region calls the module, then writes its parameters, then calls it again."""
-    if any(node.attr in ("requires_grad", "requires_grad_") for node in view.nodes(ast.Attribute)):
+    if freezes(view):
         return  # frozen parameters are not cached
     for region in view.nodes(ast.With):
         if any(_caches(view, item.context_expr) for item in region.items):

@@ -56,8 +56,8 @@ def build(net):
     )
 
     def check(self, view: FileView) -> Iterator[Finding]:
-        """One finding per scaler of a file that wraps a model and never mentions the sharded one."""
-        if SHARDED in view.source or not any(True for _ in view.calls(*FSDP)):
+        """One finding per scaler of a file that wraps a model and never uses the sharded one."""
+        if _is_sharded(view) or not any(True for _ in view.calls(*FSDP)):
             return
         for call in view.calls(*SCALERS - {name for name in SCALERS if name.endswith(SHARDED)}):
             if view.constant(view.argument(call, None, "enabled")) is False or _is_choice(view, call):
@@ -65,6 +65,12 @@ def build(net):
             message = "FSDP1 shards the gradients, and this scaler does not agree with the other ranks on overflow."
             advice = "Use torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler."
             yield self.finding(view, call, message, fix=self.fix(advice))
+
+
+def _is_sharded(view: FileView) -> bool:
+    """Whether a sharded scaler is named anywhere but in an import."""
+    names = [node.id for node in view.nodes(ast.Name)] + [node.attr for node in view.nodes(ast.Attribute)]
+    return any(SHARDED in (view.imports.get(name) or name) for name in names)
 
 
 def _is_choice(view: FileView, call: ast.Call) -> bool:

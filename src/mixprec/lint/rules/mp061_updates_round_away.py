@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from mixprec.lint._owners import Owner
@@ -59,9 +60,34 @@ optimizer.step()
             yield self.finding(view, hit.node, hit.message, fix=self.fix(advice))
 
 
+_COPY = re.compile(r"ema|averag|teacher|target|shadow|momentum_(enc|model)|swa", re.IGNORECASE)
+
+
 def freezes(view: FileView) -> bool:
-    """Whether the file turns off the gradients of some parameters: which ones are trained is then open."""
-    return any(node.attr in ("requires_grad", "requires_grad_") for node in view.nodes(ast.Attribute))
+    """Whether the file turns off the gradients of some parameters: which ones are trained is then open.
+
+    Those of a copy that follows the model, and those of an input, are others.
+    """
+    return any(
+        node.attr in ("requires_grad", "requires_grad_") and not _is_other(node, view)
+        for node in view.nodes(ast.Attribute)
+    )
+
+
+def _is_other(node: ast.Attribute, view: FileView) -> bool:
+    """Whether gradients are turned off for a copy, or on for an input: `deepcopy(model).requires_grad_(False)`."""
+    call = view.parent(node)
+    if node.attr == "requires_grad_" and isinstance(call, ast.Call):
+        given = view.argument(call, 0, "requires_grad")
+        if given is None or view.constant(given) is True:
+            return True
+    inner: ast.AST = node.value
+    while isinstance(inner, (ast.Attribute, ast.Call)):
+        if isinstance(inner, ast.Call) and view.dotted(inner.func) == "copy.deepcopy":
+            return True
+        inner = inner.func if isinstance(inner, ast.Call) else inner.value
+    loops = [loop for loop in view.loops(node) if isinstance(loop, ast.For)]
+    return bool(_COPY.search(ast.unparse(node.value))) or any(_COPY.search(ast.unparse(loop.iter)) for loop in loops)
 
 
 def _optimizers(trace: Trace) -> Iterator[Hit]:

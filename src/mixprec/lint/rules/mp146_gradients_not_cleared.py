@@ -6,7 +6,7 @@ import ast
 
 from mixprec.lint._rule import FixSafety
 from mixprec.lint._view import FileView
-from mixprec.lint.protocol import Conclusion, OrderRule, receiver, trace
+from mixprec.lint.protocol import Conclusion, OrderRule, facts, last_name, receiver, trace
 from mixprec.records import Finding, Severity
 
 
@@ -76,6 +76,9 @@ for x, y in loader:
             return self.finding(
                 view, node, text, fix=self.fix("Clear the gradients after the step, or before backward.")
             )
+        if changing is None and _clears_each_time(view, node):
+            text = f"{what}.zero_grad() clears the gradients of every micro-batch but the last, before the step."
+            return self.finding(view, node, text, fix=self.fix("Clear the gradients once, before the loop."))
         if changing is None or not changing.window or changing.value:
             return None
         text = f"{what}.zero_grad() clears gradients that still wait for their step{conclusion.when}."
@@ -91,6 +94,31 @@ for x, y in loader:
         return self.finding(
             view, test.test, text, fix=self.fix("Call optimizer.zero_grad() before leaving the iteration.")
         )
+
+
+def _clears_each_time(view: FileView, node: ast.AST) -> bool:
+    """Whether a loop clears in every iteration, does no step, reads no gradient, and the step comes right after it."""
+    loops = view.loops(node)
+    if not loops or any(
+        isinstance(a, (ast.If, ast.Try)) and loops[0] in view.ancestors(a) for a in view.ancestors(node)
+    ):
+        return False
+    block = view.block(loops[0])
+    after = block[block.index(loops[0]) + 1 :] if loops[0] in block else []
+    called = {last_name(call.func) for call in ast.walk(loops[0]) if isinstance(call, ast.Call)}
+    reads = any(isinstance(inner, ast.Attribute) and inner.attr == "grad" for inner in ast.walk(loops[0]))
+    return not reads and not any("step" in name for name in called) and any(_steps(view, stmt) for stmt in after)
+
+
+def _steps(view: FileView, stmt: ast.stmt) -> bool:
+    known = view.memo(facts)
+    return any(
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "step"
+        and (known.is_optimizer(last_name(call.func.value)) or known.is_scaler(last_name(call.func.value)))
+        for call in ast.walk(stmt)
+    )
 
 
 def _leaving(view: FileView, node: ast.AST | None) -> ast.If | None:

@@ -83,6 +83,9 @@ def _window(view: FileView, backward: ast.Call) -> str:
     loops = view.loops(backward)
     if not loops:
         return ""
+    inner = _inner_loop(view, loops[0])
+    if inner:
+        return inner
     around = set(view.ancestors(backward))
     for test in ast.walk(loops[0]):
         if isinstance(test, ast.If) and test not in around and _steps(view, test):
@@ -94,15 +97,29 @@ def _window(view: FileView, backward: ast.Call) -> str:
     return ""
 
 
-def _steps(view: FileView, test: ast.If) -> bool:
+def _inner_loop(view: FileView, loop: ast.AST) -> str:
+    """The N of `for … in range(N)` around a backward, after which the step comes."""
+    source = loop.iter if isinstance(loop, ast.For) else None
+    if not isinstance(loop, ast.For) or not isinstance(source, ast.Call) or len(source.args) != 1:
+        return ""
+    name = last_name(source.args[0]) if view.dotted(source.func) == "range" else ""
+    block = view.block(loop)
+    after = block[block.index(loop) + 1 :] if loop in block else []
+    return name if _ACCUMULATION.search(name) and not _steps(view, loop) and _steps(view, *after) else ""
+
+
+def _steps(view: FileView, *tests: ast.stmt) -> bool:
+    """Whether an optimizer is stepped in these statements, or in functions that they call."""
     known = view.memo(facts)
+    bodies = [stmt for test in tests for stmt in (test.body if isinstance(test, (ast.For, ast.If)) else (test,))]
+    calls = [node for stmt in bodies for node in ast.walk(stmt) if isinstance(node, ast.Call)]
+    helpers = [function for call in calls for function in known.functions.get(last_name(call.func), ())]
+    calls += [node for helper in helpers for node in ast.walk(helper) if isinstance(node, ast.Call)]
     return any(
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "step"
-        and (known.is_scaler(last_name(node.func.value)) or known.is_optimizer(last_name(node.func.value)))
-        for stmt in test.body
-        for node in ast.walk(stmt)
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "step"
+        and (known.is_scaler(last_name(call.func.value)) or known.is_optimizer(last_name(call.func.value)))
+        for call in calls
     )
 
 
