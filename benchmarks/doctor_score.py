@@ -1,4 +1,4 @@
-"""Score the doctor: is a planted fault detected, located and named, and a healthy script left alone? In how many seconds?
+"""Score the doctor: is a planted fault detected, located and named, and a healthy script left alone? How soon?
 
 python -m benchmarks.doctor_score --peers
 python -m benchmarks.doctor_score --only 'mp04*' --record

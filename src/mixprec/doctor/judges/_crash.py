@@ -14,7 +14,8 @@ from mixprec.records import Confidence, Evidence, Location
 __all__ = ["MIXED", "confidence_of_crash", "crash_of", "crash_says", "described", "here", "mixed_dtypes"]
 
 MIXED = re.compile(
-    r"same dtype|same scalar type|expected scalar type|to be equal to src\.dtype|mixed dtype|dtypes? (?:must|should)? ?match"
+    r"same dtype|same scalar type|expected scalar type|to be equal to src\.dtype|mixed dtype"
+    r"|dtypes? (?:must|should)? ?match"
     r"|should be the same|dtype .* should match|expected m1 and m2|must have the same|Expected object of scalar type"
     r"|have different dtypes?|incompatible dtypes?|expects? (?:self|source|value) ?.* same|can't be cast|self\.dtype"
     r"|expected .* to have .*dtype|do(?:es)? not match .*dtype",

@@ -19,7 +19,7 @@ def judge(examination: Examination) -> Verdict | None:
             if event.kind == "clip" and event.data.get("state") == "scaled" and _scale_at(arm, event) != 1.0:
                 return say(
                     "MP002",
-                    "Gradients are clipped while they still carry the loss scale, so that nearly nothing is left of them.",
+                    "Gradients are clipped while they still carry the loss scale: nearly nothing is left of them.",
                     event.site,
                     evidence=_evidence(arm, event),
                     confidence=confidence_of_protocol(examination, "MP002"),

@@ -18,7 +18,7 @@ def judge(examination: Examination) -> Verdict | None:
     code = "MP166" if low else "MP095"
     return say(
         code,
-        "Compiled, the backward runs under the caller's autocast and ignores the FP32 island inside; eager, it does not."
+        "Compiled, the backward runs under the caller's autocast and ignores the FP32 island inside."
         if low
         else "Gradients are not finite when compiled and are finite in eager mode.",
         _place(arm, bad),

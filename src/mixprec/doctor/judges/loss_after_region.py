@@ -9,8 +9,9 @@ from mixprec.doctor.judges._say import say
 from mixprec.records import Verdict
 
 LOSSES = frozenset(
-    {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "cross_entropy", "nll_loss", "kl_div", "cosine_similarity"}
-    | {"binary_cross_entropy", "binary_cross_entropy_with_logits", "poisson_nll_loss", "gaussian_nll_loss", "cdist"}
+    {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "cross_entropy", "nll_loss", "kl_div", "cdist"}
+    | {"binary_cross_entropy", "binary_cross_entropy_with_logits", "poisson_nll_loss", "gaussian_nll_loss"}
+    | {"cosine_similarity"}
 )
 
 

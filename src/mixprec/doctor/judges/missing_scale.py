@@ -13,9 +13,9 @@ from mixprec.doctor.judges._say import confidence_of_protocol, say
 from mixprec.records import Confidence, Evidence, Verdict
 
 WORDS = {
-    "MP004": "The loss is not passed through scaler.scale() before backward, so that the scaler divides plain gradients.",
+    "MP004": "The loss does not go through scaler.scale() before backward: the scaler divides plain gradients.",
     "MP018": "The loss is scaled by one scaler and the optimizer is stepped through another.",
-    "MP170": "The step part runs before any backward of this run: a window was open when the checkpoint was cut.",
+    "MP170": "The step part runs before any backward of this run: the checkpoint was cut in an open window.",
 }
 
 

@@ -24,7 +24,7 @@ WORDS = {
     "MP082": "An autograd function of the script mixes 16-bit and FP32 tensors, for autocast does not reach inside it.",
     "MP086": "An FP32 tensor has promoted 16-bit activations to FP32, and 16-bit weights do not take them.",
     "MP091": "An op in place or with out= is not autocast, and its operands have two dtypes.",
-    "MP162": "An op that writes by index neither casts nor promotes, and its target is FP32 where its source is 16-bit.",
+    "MP162": "An op that writes by index neither casts nor promotes: its target is FP32 and its source 16-bit.",
     "MP163": "16-bit weights are given FP32 inputs while autocast is off.",
 }
 

@@ -25,7 +25,7 @@ def judge(examination: Examination) -> Verdict | None:
 
 
 def _backwards(arm: Arm) -> dict[int, int]:
-    counts = {rank: 0 for rank in range(arm.ranks)}
+    counts = dict.fromkeys(range(arm.ranks), 0)
     for event in arm.events:
         if event.kind == "backward":
             counts[event.rank] = max(counts.get(event.rank, 0), event.iteration + 1)

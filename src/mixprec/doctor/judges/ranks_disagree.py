@@ -84,7 +84,7 @@ def _different_updates(examination: Examination, arm: Arm) -> Verdict | None:
         return None
     most = max(counts, key=lambda rank: counts[rank])
     least = min(counts, key=lambda rank: counts[rank])
-    if arm.crash is not None or counts[most] - counts[least] < 2 and arm.ended != "finished":
+    if arm.crash is not None or (counts[most] - counts[least] < 2 and arm.ended != "finished"):
         return None
     update = _first(arm, lambda e: e.kind == "update")
     return say(

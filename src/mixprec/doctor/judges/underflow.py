@@ -74,7 +74,7 @@ def _no_scaler(examination: Examination, arm: Arm, lost: tuple[float | None, flo
 def _low_scale(
     examination: Examination, arm: Arm, lost: tuple[float | None, float | None, float | None]
 ) -> Verdict | None:
-    here, exact, flushed = lost
+    here, exact, _ = lost
     control = examination.arm("fp32")
     if control is None or here is None or exact is None or here - exact < 0.2:
         return None

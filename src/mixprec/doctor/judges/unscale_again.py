@@ -15,7 +15,7 @@ from mixprec.records import Confidence, Evidence, Verdict
 
 WORDS = {
     "MP007": "unscale_ is called for every micro-batch of a window; it belongs before the step.",
-    "MP142": "An iteration left out step() by hand and update() with it, so that the optimizer stays marked as unscaled.",
+    "MP142": "An iteration left out step() by hand and update() with it: the optimizer stays marked as unscaled.",
 }
 
 
@@ -67,9 +67,8 @@ def _mixed(examination: Examination) -> Verdict | None:
             for later in events:
                 if later.index <= event.index:
                     continue
-                if later.kind in ("zero_grad", "update", "scaler_step", "step", "forward_begin"):
-                    if later.kind != "forward_begin":
-                        break
+                if later.kind in ("zero_grad", "update", "scaler_step", "step"):
+                    break
                 if later.kind == "backward" and later.data.get("of_scale"):
                     return _say_mixed(examination, arm, event, later)
     return None

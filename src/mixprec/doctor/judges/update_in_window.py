@@ -15,8 +15,8 @@ from mixprec.records import Confidence, Evidence, Location, Verdict
 
 WORDS = {
     "MP003": "The optimizer is stepped directly, not through the scaler, which then has nothing to judge the scale by.",
-    "MP006": "update() runs between the steps of two optimizers, and the second is unscaled by another scale than its own.",
-    "MP008": "update() runs inside an accumulation window: the scale may change between its micro-batches.",
+    "MP006": "update() runs between the steps of two optimizers: the second is unscaled by another scale than its own.",
+    "MP008": "update() runs inside an accumulation window: the scale may change between micro-batches.",
 }
 
 
