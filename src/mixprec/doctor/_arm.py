@@ -271,8 +271,8 @@ class TracedOp:
 
     `first_inf`, `first_nan`, `nan_from_inf`, `given`, `hidden`: as `mixprec._trace.Origin` says. `source`: wrote an
     operand of one of these. `failed`: raised (without outputs). `flush`: lost small gradients, `measures` are
-    (share that became 0, share that became subnormal, scale at which nothing is lost). `stagnant`: added something to
-    a 16-bit accumulator that did not change by it, though it would have in float32. `saturating`: positions (they come
+    (share that became 0, share that became subnormal, scale at which nothing is lost). `stagnant`: added to a 16-bit
+    accumulator what is less than its last place. `saturating`: positions (they come
     from `arange` or are integers) beyond the format's exact integers. `hides`: replaced NaN or Inf by numbers.
     `mixed`: met 16-bit and float32 operands and gave float32. `largest`: the largest output of a 16-bit op in forward.
     """

@@ -106,7 +106,7 @@ def singled_out(
     for flush in lost[:MOST]:
         yield "flush", flush.record, (flush.zeroed, flush.subnormal, flush.keeping_scale)
     for role, chosen in (
-        ("stagnant", filter(_stagnant, records)),
+        ("stagnant", (r for r in records if _stagnant(r, by_index))),
         ("saturating", (r for r in records if _saturating(r, by_index))),
         ("mixed", filter(_mixed, records)),
         ("hides", filter(_hides, records)),
@@ -125,16 +125,50 @@ def _packet(record: OpRecord) -> str:
     return record.op.split(".")[1] if record.op.count(".") else record.op
 
 
-def _stagnant(record: OpRecord) -> bool:
-    """`total += value` in 16 bits that left `total` as it was, though float32 would not have."""
-    if _packet(record) not in ("add_", "add", "lerp_", "sub_", "addcmul_"):
+SMALL = 16
+"""A tensor of up to so many elements that lives on is a metric, a larger one an average of weights."""
+
+
+def _stagnant(record: OpRecord, by_index: dict[int, OpRecord]) -> bool:
+    """An accumulator in 16 bits to which what is added is less than its last place."""
+    if record.phase != "forward" or not record.outputs or record.outputs[0].dtype not in LOW:
         return False
-    if len(record.inputs) < 2 or not record.exact:
+    return _counts_coarsely(record) or _averages_coarsely(record, by_index)
+
+
+def _counts_coarsely(record: OpRecord) -> bool:
+    """`total += value`, of a total from an earlier iteration whose neighbours are further apart than `value`."""
+    if _packet(record) not in ("add_", "add") or len(record.inputs) < 2 or record.sources[:1] != (None,):
         return False
-    before, after, exact = record.inputs[0], record.outputs[0], record.exact[0]
-    same = (before.amax, before.amin, before.zeros) == (after.amax, after.amin, after.zeros)
-    given = any(other.amax > 0 for other in record.inputs[1:])
-    return after.dtype in LOW and before.dtype == after.dtype and same and given and exact.amax != after.amax
+    before, added = record.inputs[:2]
+    format_ = find_format(record.outputs[0].dtype)
+    lost = math.isfinite(before.amax) and 0 < added.amax <= format_.spacing(before.amax)
+    return before.dtype == record.outputs[0].dtype and before.numel <= SMALL and lost
+
+
+def _averages_coarsely(record: OpRecord, by_index: dict[int, OpRecord]) -> bool:
+    """A moving average whose factor for what is new is below the format's precision."""
+    eps, numbers = find_format(record.outputs[0].dtype).eps, dict(record.scalars)
+    if record.outputs[0].numel <= SMALL:
+        return False
+    if _packet(record) in ("lerp", "lerp_", "_foreach_lerp_"):
+        return 0 < _number(numbers.get("weight")) < eps
+    if _packet(record) not in ("add", "add_"):
+        return False
+    kept = [_factor(by_index.get(index)) for index in record.sources if index is not None]
+    new = _number(numbers.get("alpha")) or (min(kept) if len(kept) > 1 else 0.0)
+    return 0 < new < eps and any(abs(factor + new - 1.0) < 1e-3 for factor in kept)
+
+
+def _factor(record: OpRecord | None) -> float:
+    """The number that an op multiplied by, 0 if it did not."""
+    if record is None or _packet(record) not in ("mul", "mul_"):
+        return 0.0
+    return next((_number(value) for name, value in record.scalars if name == "other"), 0.0)
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def _saturating(record: OpRecord, by_index: dict[int, OpRecord]) -> bool:

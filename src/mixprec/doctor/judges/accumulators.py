@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mixprec.doctor._arm import Arm, Examination, TracedOp
-from mixprec.doctor.judges._located import packet, traced
+from mixprec.doctor.judges._located import traced
 from mixprec.doctor.judges._say import confidence_of_protocol, say
 from mixprec.records import Evidence, Verdict
 
@@ -12,23 +12,11 @@ SCALARS = 16
 
 
 def judge(examination: Examination) -> Verdict | None:
-    """An op that added something to a 16-bit tensor and left it as it was, outside backward and optimizer."""
+    """An op that added to a 16-bit accumulator, outside backward and optimizer, what is less than its last place."""
     for arm, one in traced(examination, "stagnant"):
-        if one.op.phase != "forward" or not one.op.outputs:
-            continue
-        code = "MP068" if one.op.outputs[0].numel <= SCALARS else "MP064"
-        if code == "MP064" and not _averages(one):
-            continue
-        return _say(examination, arm, one, code)
+        if one.op.phase == "forward" and one.op.outputs:
+            return _say(examination, arm, one, "MP068" if one.op.outputs[0].numel <= SCALARS else "MP064")
     return None
-
-
-def _averages(one: TracedOp) -> bool:
-    """Whether the op is one of a moving average: a step towards another tensor, with a small factor."""
-    factors = [
-        float(v) for name, v in one.op.scalars if isinstance(v, (int, float)) and name in ("alpha", "weight", "value")
-    ]
-    return packet(one.op).startswith("lerp") or any(0 < abs(factor) < 0.1 for factor in factors)
 
 
 def _say(examination: Examination, arm: Arm, one: TracedOp, code: str) -> Verdict:
