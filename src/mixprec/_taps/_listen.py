@@ -18,6 +18,7 @@ from torch.optim.optimizer import (
 
 from mixprec._taps._calls import Taps
 from mixprec._taps._listener import Listener, heard
+from mixprec._trace._modules import unwarned
 
 __all__ = ["Listening", "listen"]
 
@@ -247,6 +248,7 @@ def _tap_autocast(taps: Taps, listener: Listener, telling: Telling) -> None:
 
 
 def _tap_modules(taps: Taps, listener: Listener, telling: Telling) -> None:
+    taps.add(unwarned())
     if heard(listener, ["before_forward"]):
         before = telling("before_forward")
         taps.add(_pre_hook(before))

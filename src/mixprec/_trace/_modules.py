@@ -6,17 +6,38 @@ Each thread has its own stack, because autograd threads recompute checkpointed m
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-__all__ = ["Here", "ModuleStack"]
+__all__ = ["Here", "ModuleStack", "unwarned"]
 
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 _ROOT_WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
+
+
+def unwarned() -> Callable[[], None]:
+    """Keeps `torch.compile` from warning that hooks on all modules fire for its wrapper too; returns what undoes it.
+
+    They do, and whoever uses this passes over the wrapper
+    (https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_dynamo/eval_frame.py, `OptimizedModule.__call__`).
+    """
+    before = list(warnings.filters)
+    warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
+    added = [entry for entry in warnings.filters if entry not in before]
+
+    def undo() -> None:
+        for entry in added:
+            with contextlib.suppress(ValueError):  # somebody reset the filters
+                warnings.filters.remove(entry)  # type: ignore[attr-defined] # a list, which typeshed calls a Sequence
+
+    return undo
 
 
 class Here(NamedTuple):
@@ -37,6 +58,7 @@ class ModuleStack:
         self._parameters: dict[int, str] = {}
         self._local = threading.local()
         self._hooks: tuple[Any, ...] = ()
+        self._undo: Callable[[], None] = lambda: None
         if model is not None:
             self._learn(model)
 
@@ -46,12 +68,14 @@ class ModuleStack:
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, always_call=True),
         )
+        self._undo = unwarned()
 
     def stop(self) -> None:
         """Remove the hooks."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = ()
+        self._undo()
 
     def here(self) -> Here:
         """The innermost module that is being called in this thread."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import weakref
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import torch
@@ -93,6 +95,7 @@ class Windows(Listener):
             self.moment.at_forward = RandomStates.now()
             self.opened()
         self._copy_buffers(module)
+        kwargs = kwargs or _kwargs_of_call()
         number = list(self._roots).index(module)
         if len(self.moment.calls) >= _LIMIT:
             self.moment.calls = self.moment.calls[1:]
@@ -257,6 +260,22 @@ class Windows(Listener):
     def _buffers_of(self, root: nn.Module) -> dict[str, Tensor]:
         copies = {name: self._copies.get(id(b)) for name, b in root.named_buffers(remove_duplicate=False)}
         return {name: copy[1] for name, copy in copies.items() if copy is not None}
+
+
+def _kwargs_of_call() -> dict[str, Any]:
+    """Keyword arguments of the module call that this runs in: torch hands none to hooks on all modules.
+
+    They are read off the frame that runs the hooks, of `Module._call_impl`
+    (https://github.com/pytorch/pytorch/blob/v2.13.0/torch/nn/modules/module.py). Hooks on the module itself would get
+    them, but would be copied and pickled with it.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name in ("inner", "_call_impl") and frame.f_code.co_filename.endswith("module.py"):
+            found = frame.f_locals.get("kwargs")
+            return found if isinstance(found, dict) else {}
+        frame = frame.f_back
+    return {}
 
 
 def _found_inf(scaler: Any) -> bool:
