@@ -19,9 +19,17 @@ def constant_that_overflows(fault: Fault) -> bool:
     """Whether a number that the script wrote, and not one that it computed, became infinite in FP16."""
     if fault.packet not in PLACING or fault.backward or masks_that_meet(fault):
         return False
+    if fault.role == "given":
+        return _assigned(fault)
     written = any(abs(value) > LIMIT for value in fault.constants())
     uniform = any(_one_value(stats) and stats.amax > LIMIT for stats in (*fault.op.inputs, *fault.op.exact))
     return written or uniform
+
+
+def _assigned(fault: Fault) -> bool:
+    """Whether Python made a 16-bit scalar of a number, as `scores[i] = 1e9` does, and the line does not say inf."""
+    scalar = any(stats.infs and stats.shape == () and stats.dtype == "float16" for stats in fault.op.inputs)
+    return scalar and fault.op.call in ("__setitem__", "fill_", "copy_") and "inf" not in fault.traced.source.lower()
 
 
 def masks_that_meet(fault: Fault) -> bool:

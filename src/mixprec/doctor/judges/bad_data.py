@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from mixprec.doctor._arm import Arm, Examination, StepRecord
 from mixprec.doctor.judges._located import MATMULS, Fault, culprit
+from mixprec.doctor.judges._masks import constant_that_overflows
 from mixprec.doctor.judges._reading import courses, observed
 from mixprec.doctor.judges._say import say
 from mixprec.records import Confidence, Evidence, Location, Verdict
@@ -29,7 +30,7 @@ def judge(examination: Examination) -> Verdict | None:
     if batch is not None and not _broken_before(arm, batch):
         return _say("MP131", arm, batch.iteration, _loss_or_forward(arm, examination), _rest(batch))
     fault = culprit(examination)
-    if fault is not None and fault.role == "given":
+    if fault is not None and fault.role == "given" and not constant_that_overflows(fault):
         return _given(arm, fault)
     poisoned = next((s for s in arm.steps if not s.buffers_finite and s.weights_finite), None)
     if poisoned is not None and fault is None:

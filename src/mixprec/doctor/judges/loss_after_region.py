@@ -16,7 +16,7 @@ LOSSES = frozenset(
 
 
 def judge(examination: Examination) -> Verdict | None:
-    """The first op at fault is part of a loss function, reads FP16 and is outside every region, though there are some."""
+    """The first op at fault is part of a loss function, reads FP16 and is outside every region; there are some."""
     arm = observed(examination)
     if arm is None or not low_regions(arm, "float16"):
         return None

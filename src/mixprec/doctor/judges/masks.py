@@ -34,6 +34,8 @@ def judge(examination: Examination) -> Verdict | None:
 
 
 def _cause(examination: Examination, fault: Fault) -> tuple[str | None, Fault]:
+    if fault.role == "given" and constant_that_overflows(fault):
+        return "MP042", fault
     if fault.role == "first_inf":
         if masks_that_meet(fault):
             return "MP044", fault
