@@ -132,6 +132,7 @@ class Sync:
     phase: Phase
     in_module: str
     by_script: bool
+    storage: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,7 @@ class Plan(Listener):
         self.counts: Counter[str] = Counter()
         self.low = ""
         self.recorded_low = ""
+        self.over = False
         self.leader: weakref.ref[Optimizer] | None = None
         self.shapes: tuple[Any, ...] = ()
         self.last: float | None = None
@@ -113,6 +114,7 @@ class Plan(Listener):
 
     def region_entered(self, region: torch.autocast) -> None:
         """A new precision begins to be watched where its first region is entered."""
+        self._settle()
         dtype = dtype_name(region.fast_dtype) if region._enabled and region.fast_dtype is not None else ""
         if dtype in ("float16", "bfloat16"):
             if self.recording is None and dtype not in self.watched and self.forcing is None:
@@ -136,7 +138,12 @@ class Plan(Listener):
             self.recording.backward_done(outputs)
         if self.unit == "" and self.counts["backward"] >= 6:
             self.unit = "backward"
-        if self.unit == "backward":
+        self.over = self.unit == "backward"
+
+    def _settle(self) -> None:
+        """A backward pass ended a step. Not acted on while it returns: the watch's own handler is above it then."""
+        if self.over:
+            self.over = False
             self._boundary()
 
     def before_scaler_step(self, scaler: Any, optimizer: Optimizer) -> None:
@@ -154,6 +161,7 @@ class Plan(Listener):
 
     def before_step(self, optimizer: Optimizer) -> None:
         """As in `Recording`."""
+        self.over = False
         if self.recording is not None:
             self.recording.before_step(optimizer)
 
@@ -183,6 +191,7 @@ class Plan(Listener):
         """A model is called: the first begins the watch; without optimizer and backward, each is a step."""
         if torch._C._current_autograd_node() is not None or self.forcing is not None:
             return
+        self._settle()
         if self.recording is None and not self.watched:
             self._begin().watch.modules.begin_inside(module)
         elif self.recording is None:

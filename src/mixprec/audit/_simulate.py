@@ -22,7 +22,7 @@ class Precision:
     """A way to train. `low` is the dtype of the regions, "" for none; `weights` the dtype that weights are stored in.
 
     `masters` keeps a float32 copy of each weight, `extra` as many bytes of compensation per weight; `state` is the
-    number of bytes of one element of optimizer state.
+    number of bytes of one element of optimizer state, `narrowing` that of rounding one element of the largest weight.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Precision:
     masters: bool = False
     extra: int = 0
     state: float = 4.0
+    narrowing: int = 0
 
 
 @dataclass(frozen=True)
@@ -392,7 +393,8 @@ class _Run:
         if self.precision.masters:
             self._hold(("gradients",), self._trained() * (4 - width(self.precision.weights)))
         elif self.precision.weights != "float32":
-            self._hold(("chunk",), 8 * min(2**24, self._trained()))
+            largest = max((_elements(h) for h in self.step.held if h.kind is Kind.GRADIENT), default=0)
+            self._hold(("chunk",), 8 * min(2**24, self._trained()) + self.precision.narrowing * largest)
         for event in self.step.events:
             if isinstance(event, Op) and event.phase is Phase.OPTIMIZER:
                 moved = sum(ref.bytes for ref in (*event.inputs, *event.outputs))
@@ -455,6 +457,6 @@ def each_precision(low: tuple[str, ...] = ("float16", "bfloat16")) -> Iterator[P
         if dtype in low:
             yield Precision(f"{short}-mixed", dtype)
             yield Precision(f"{short}-master", dtype, dtype, masters=True)
-    yield Precision("bf16 + Kahan summation", "bfloat16", "bfloat16", extra=2)
-    yield Precision("bf16 + stochastic rounding", "bfloat16", "bfloat16")
+    yield Precision("bf16 + Kahan summation", "bfloat16", "bfloat16", extra=2, narrowing=3)
+    yield Precision("bf16 + stochastic rounding", "bfloat16", "bfloat16", narrowing=15)
     yield Precision("bf16-mixed + 8-bit optimizer", "bfloat16", state=1.0 + 4 / 256)

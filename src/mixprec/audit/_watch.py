@@ -5,6 +5,7 @@ Backward ops are placed by the forward op whose gradient they compute: both have
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Sequence
@@ -57,6 +58,7 @@ class Watch:
         self._ops = _Ops(self)
         self._packs = saved_tensors_hooks(self._pack, lambda x: x)
         self._pending: list[Ref] = []
+        self._eager = contextlib.ExitStack()
         self._last: Op | None = None
         self.on = False
 
@@ -73,6 +75,8 @@ class Watch:
         for model in models:
             self.modules.add_root(model)
         self.modules.start()
+        if "torch._dynamo" in sys.modules:  # a compiled function with fullgraph=True raises under a dispatch mode
+            self._eager.enter_context(torch.compiler.set_stance("force_eager"))
         self._packs.__enter__()
         self._functions.__enter__()  # type: ignore[no-untyped-call] # torch annotates none of it
         self._ops.__enter__()  # type: ignore[no-untyped-call] # torch annotates none of it
@@ -85,6 +89,7 @@ class Watch:
         self._ops.__exit__(None, None, None)  # type: ignore[no-untyped-call] # torch annotates none of it
         self._functions.__exit__(None, None, None)  # type: ignore[no-untyped-call] # torch annotates none of it
         self._packs.__exit__(None, None, None)
+        self._eager.close()
         self.modules.stop()
         self._settle(None)
 
@@ -137,12 +142,13 @@ class Watch:
         self.events.append(op)
         self._last = op
         if name in _WAITS or _by_truth(name, args):
-            self.waited(self._functions.name or name, self._functions.by_script)
+            self.waited(self._functions.name or name, self._functions.by_script, tensors[:1])
 
-    def waited(self, what: str, by_script: bool) -> None:
-        """The host asked for a value."""
+    def waited(self, what: str, by_script: bool, read: Sequence[Any]) -> None:
+        """The host asked for a value of the first of `read`."""
         phase = self._phase()
-        self.events.append(Sync(what, user_site(), phase, self.modules.cls, by_script))
+        number = next((self._seen.ref(x, before=True).storage for x in read if isinstance(x, Tensor)), -1)
+        self.events.append(Sync(what, user_site(), phase, self.modules.cls, by_script, number))
 
     def _pack(self, tensor: Tensor) -> Tensor:
         if self.on:
@@ -174,7 +180,7 @@ class Watch:
     def _phase(self) -> Phase:
         if torch._C._current_autograd_node() is not None:
             return Phase.RECOMPUTE if self.modules.cls else Phase.BACKWARD
-        return Phase.OPTIMIZER if self.optimizing else Phase.FORWARD
+        return Phase.OPTIMIZER if self.optimizing and not self.modules.cls else Phase.FORWARD
 
     def _place(self) -> tuple[Phase, int, tuple[str, str, str, Location]]:
         node = torch._C._current_autograd_node()
@@ -208,7 +214,7 @@ class _Functions(TorchFunctionMode):
         self.name, self.by_script, self.low = name, is_user_file(caller), _region_dtype()
         try:
             if name in _READS and self.watch.on:
-                self.watch.waited(name, self.by_script)
+                self.watch.waited(name, self.by_script, args[:1])
             return func(*args, **(kwargs or {}))
         finally:
             self.watch.returned()

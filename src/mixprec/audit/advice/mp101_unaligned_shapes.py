@@ -15,6 +15,10 @@ MATTERS = 0.25
 """Share of the FLOPs in such products from which it is more than information."""
 
 
+SMALL = 1e6
+"""FLOPs of a product below which its alignment does not matter."""
+
+
 def advise(report: AuditReport) -> Iterator[Advice]:
     """One finding, at the layer with the most FLOPs, that lists the sizes to use."""
     if not report.mixed:
@@ -27,7 +31,7 @@ def advise(report: AuditReport) -> Iterator[Advice]:
     listed = ", ".join(f"{size} to {to}" for size, to in sorted(sizes.items(), reverse=True)[:6])
     yield piece(
         "MP101",
-        Severity.WARNING if share >= MATTERS else Severity.INFO,
+        Severity.WARNING if share >= MATTERS and report.products.typical >= SMALL else Severity.INFO,
         f"{percent(share)} of the FLOPs are in products with a size that is no multiple of 8, which matrix units run "
         f"slower. Pad {listed}.",
         gain=share * _slack(report),

@@ -18,9 +18,9 @@ MANY = 8
 def advise(report: AuditReport) -> Iterator[Advice]:
     """A few reads around the loss are how most loops log; one inside the model, or many, drain the queue."""
     rows = [row for row in report.syncs if row.by_script]
-    count = sum(row.count for row in rows)
+    count = sum(row.count for row in rows if row.of_model or row.in_forward)
     for row in rows:
-        many = count >= MANY and row.count * 4 >= count
+        many = row.of_model and count >= MANY and row.count * 4 >= count
         severity = Severity.WARNING if row.in_forward or many else Severity.INFO
         when = "while more work of the step is still to be queued" if row.early else "in every step"
         yield _finding(report, row, severity, count, when)
