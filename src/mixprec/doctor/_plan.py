@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from mixprec.doctor._arm import Arm, ArmPlan, Examination, Intervention
-from mixprec.doctor._verdict import RANKS, verdicts
+from mixprec.doctor._verdict import RANKS, only_the_scale, verdicts
 from mixprec.doctor.judges._reading import (
     CALM_SCALE,
     Failure,
@@ -116,7 +116,8 @@ def _after_failure(examination: Examination, arm: Arm, found: Failure, steps: in
     located = examination.arm("locate")
     if located is not None and (differs(arm, located) or not located.ops):
         yield ArmPlan("repeat", (), min(steps, _attempts(arm, found) + 2))
-    if any(verdict.confidence is Confidence.CONFIRMED for verdict in verdicts(examination)):
+    explained = any(verdict.confidence is Confidence.CONFIRMED for verdict in verdicts(examination))
+    if explained or (found.how in ("skips", "scale") and only_the_scale(examination)):
         return
     if low_regions(arm, "float16"):
         yield ArmPlan("bf16", (Intervention("precision", "bf16"),), steps)

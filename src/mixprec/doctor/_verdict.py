@@ -15,7 +15,7 @@ from mixprec.doctor.judges._reading import computes_low, courses, failure, obser
 from mixprec.formats import find_format
 from mixprec.records import Confidence, Evidence, Severity, Verdict
 
-__all__ = ["looked_at", "open_question", "rank", "verdicts"]
+__all__ = ["looked_at", "only_the_scale", "open_question", "rank", "verdicts"]
 
 RANKS: tuple[tuple[str, ...], ...] = (
     ("MP132",),
@@ -63,7 +63,7 @@ FOLLOWS: dict[str, frozenset[str]] = {
     "MP013": NUMBERS | BREAKS_NUMBERS | {"MP012"},
     "MP135": NUMBERS | BREAKS_NUMBERS | {"MP016"},
     "MP038": NUMBERS | BREAKS_NUMBERS,
-    "MP051": NUMBERS | BREAKS_NUMBERS,
+    "MP051": NUMBERS | BREAKS_NUMBERS | {"MP012"},
     "MP130": (NUMBERS - {"MP130"}) | BREAKS_NUMBERS | {"MP002", "MP004", "MP146"},
     "MP061": frozenset({"MP063", "MP084"}),
     "MP060": frozenset({"MP001", "MP004"}),
@@ -71,6 +71,8 @@ FOLLOWS: dict[str, frozenset[str]] = {
     "MP001": frozenset({"MP003"}),
     "MP146": frozenset({"MP143", "MP144", "MP145", "MP170", "MP004"}),
     "MP020": frozenset({"MP016", "MP017"}),
+    "MP170": frozenset({"MP024"}),
+    "MP004": frozenset({"MP024", "MP018"}),
 }
 """A code, and the causes that explain it: it is not listed beside one of them."""
 
@@ -132,7 +134,7 @@ def _headroom(examination: Examination) -> list[Evidence]:
     return found
 
 
-def _only_the_scale(examination: Examination) -> bool:
+def only_the_scale(examination: Examination) -> bool:
     """Whether the op at fault overflowed only because of the loss scale, which is what a skip is for."""
     fault = culprit(examination)
     return fault is not None and scaled_overflow(fault)
@@ -143,7 +145,7 @@ def open_question(examination: Examination) -> str | None:
     arm = observed(examination)
     found = failure(arm)
     serious = [v for v in verdicts(examination) if v.severity is Severity.ERROR]
-    if arm is None or found is None or serious or (found.how in ("skips", "scale") and _only_the_scale(examination)):
+    if arm is None or found is None or serious or (found.how in ("skips", "scale") and only_the_scale(examination)):
         return None
     if arm.ended == "timed_out" and not arm.steps:
         return "The script did not reach an optimizer step in time: run it with a longer --time."

@@ -6,6 +6,8 @@ step does not take back what batch norm saw.
 
 from __future__ import annotations
 
+import math
+
 from mixprec.doctor._arm import Arm, Examination, StepRecord
 from mixprec.doctor.judges._located import MATMULS, Fault, culprit
 from mixprec.doctor.judges._masks import constant_that_overflows
@@ -26,8 +28,9 @@ def judge(examination: Examination) -> Verdict | None:
     arm = observed(examination)
     if arm is None:
         return None
-    batch = next((step for step in arm.steps if not step.batch_finite), None)
-    if batch is not None and not _broken_before(arm, batch):
+    batch = next((step for step in arm.steps if not step.batch_finite and _harmed(step)), None)
+    harmless = any(not step.batch_finite and not _harmed(step) for step in arm.steps)
+    if batch is not None and not harmless and not _broken_before(arm, batch):
         return _say("MP131", arm, batch.iteration, _loss_or_forward(arm, examination), _rest(batch))
     fault = culprit(examination)
     if fault is not None and fault.role == "given" and not constant_that_overflows(fault):
@@ -36,6 +39,11 @@ def judge(examination: Examination) -> Verdict | None:
     if poisoned is not None and fault is None:
         return _say("MP038", arm, poisoned.iteration, poisoned.site, ())
     return None
+
+
+def _harmed(step: StepRecord) -> bool:
+    """Whether the step failed: a mask of minus infinity among the inputs harms nothing."""
+    return step.skipped or not step.weights_finite or (step.loss is not None and not math.isfinite(step.loss))
 
 
 def _broken_before(arm: Arm, batch: StepRecord) -> bool:

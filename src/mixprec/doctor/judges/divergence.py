@@ -42,9 +42,11 @@ def diverges(arm: Arm, optimizer: int) -> bool:
         if len(finite) < 2:
             return False
         first = max(abs(finite[0]), 1e-12)
+        tail = [step.loss for step in steps[-max(2, len(steps) // 10) :] if step.loss is not None]
+        broken = bool(tail) and not any(map(math.isfinite, tail))
         grown = max(abs(loss) for loss in finite) / first
-        broken = any(step.loss is not None and not math.isfinite(step.loss) for step in steps)
-        return grown > GROWTH or (broken and grown > 10.0) or _weights_explode(steps)
+        stays = bool(tail) and all(abs(loss) > GROWTH * first for loss in tail)
+        return stays or (broken and grown > 10.0) or _weights_explode(steps)
     return False
 
 

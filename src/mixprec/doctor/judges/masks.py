@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from mixprec.doctor._arm import Examination
-from mixprec.doctor.judges._located import Fault, confidence_of_fault, culprit, faults, fp32_fails
+from mixprec.doctor.judges._located import Fault, confidence_of_fault, culprit, faults, fp32_fails, traced
 from mixprec.doctor.judges._masks import constant_that_overflows, masks_that_meet
-from mixprec.doctor.judges._say import say
-from mixprec.records import Confidence, Evidence, Verdict
+from mixprec.doctor.judges._say import lint_finding, say
+from mixprec.records import Confidence, Evidence, Severity, Verdict
 
 WORDS = {
     "MP042": "A constant beyond 65504 becomes infinite in FP16.",
@@ -18,7 +18,9 @@ WORDS = {
 def judge(examination: Examination) -> Verdict | None:
     """The op that made the infinity; where it was made on purpose, the softmax that was left with nothing else."""
     fault = culprit(examination)
-    if fault is None or fault.backward:
+    if fault is None:
+        return _without_harm(examination)
+    if fault.backward:
         return None
     code, shown = _cause(examination, fault)
     if code is None:
@@ -31,6 +33,23 @@ def judge(examination: Examination) -> Verdict | None:
     if written:
         evidence.append(Evidence("constant in the script", written[-1], arm=shown.arm.name))
     return say(code, WORDS[code], shown.op.location, evidence=evidence, confidence=confidence, ruled_out=ruled_out)
+
+
+def _without_harm(examination: Examination) -> Verdict | None:
+    """The constant became infinite and softmax took it so far; text and run agree that it is not what was meant."""
+    lint = lint_finding(examination, "MP042")
+    hidden = [Fault(one, arm) for arm, one in traced(examination, "hidden")]
+    shown = next((one for one in hidden if one.low and constant_that_overflows(one)), None)
+    if lint is None or shown is None:
+        return None
+    return say(
+        "MP042",
+        WORDS["MP042"],
+        shown.op.location,
+        evidence=shown.evidence(),
+        confidence=Confidence.CONFIRMED,
+        severity=Severity.WARNING,
+    )
 
 
 def _cause(examination: Examination, fault: Fault) -> tuple[str | None, Fault]:

@@ -8,10 +8,10 @@ other iterations or others do in this one, this iteration does not use them.
 from __future__ import annotations
 
 from mixprec.doctor._arm import Arm, Event, Examination, OptimizerRecord
-from mixprec.doctor.judges._crash import crash_says, described
+from mixprec.doctor.judges._crash import crash_says, described, here
 from mixprec.doctor.judges._protocol import last
 from mixprec.doctor.judges._reading import event_run, observed, optimizer_of
-from mixprec.doctor.judges._say import say
+from mixprec.doctor.judges._say import lint_finding, say
 from mixprec.records import Confidence, Evidence, Location, Verdict
 
 WORDS = {
@@ -23,6 +23,12 @@ WORDS = {
 
 def judge(examination: Examination) -> Verdict | None:
     """The optimizer whose step failed, or one that steps and steps without a gradient."""
+    cut = crash_says(examination, r"does not require grad and does not have a grad_fn")
+    if cut is not None:
+        lint = lint_finding(examination, "MP144")
+        at = lint.location if lint is not None else here(cut[1])
+        evidence = (described(cut[1], cut[0]),)
+        return say("MP144", WORDS["MP144"], at, evidence=evidence, confidence=Confidence.CONFIRMED)
     found = crash_says(examination, r"No inf checks were recorded")
     if found is not None:
         arm, crash = found

@@ -46,8 +46,6 @@ def _is_sharded(arm: Arm) -> bool:
 
 def _say_shard(examination: Examination, arm: Arm, attempts: tuple[StepRecord, ...]) -> Verdict | None:
     scalers = [scaler for scaler in arm.scalers if scaler.enabled]
-    if not _is_sharded(arm) and lint_finding(examination, "MP026") is None:
-        return None
     skipped = next(step for step in attempts if step.skipped)
     kept = next(step for step in attempts if not step.skipped)
     return say(

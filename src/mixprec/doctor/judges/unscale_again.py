@@ -34,6 +34,8 @@ def _raised(examination: Examination, arm: Arm, crash: Crash) -> Verdict | None:
     if not firsts:
         return None
     span = between(events, firsts[-1], second)
+    if not any(event.kind == "update" for event in events) and any(event.kind == "step" for event in span):
+        return _never_updated(arm, crash, span)
     cleared = any(event.kind == "zero_grad" for event in span)
     code = "MP142" if cleared and any(event.kind == "backward" for event in span) else "MP007"
     at = _left_out(events, firsts[-1], second) if code == "MP142" else second
@@ -46,6 +48,17 @@ def _raised(examination: Examination, arm: Arm, crash: Crash) -> Verdict | None:
             Evidence("gradients cleared between the two", cleared, arm=arm.name, step=second.iteration),
             Evidence("step or update between the two", any(e.kind in ("scaler_step", "update") for e in span)),
         ),
+        confidence=Confidence.CONFIRMED,
+    )
+
+
+def _never_updated(arm: Arm, crash: Crash, span: list[Event]) -> Verdict:
+    step = next(event for event in span if event.kind == "step")
+    return say(
+        "MP005",
+        "scaler.update() is never called: the scaler still holds what it knows of the first step.",
+        step.site,
+        evidence=(described(crash, arm), Evidence("calls of update", 0, arm=arm.name)),
         confidence=Confidence.CONFIRMED,
     )
 
