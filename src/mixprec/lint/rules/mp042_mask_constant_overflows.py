@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
@@ -77,12 +78,34 @@ def _number(event: Event) -> float | None:
     if event.op == "tensor":
         return _constant(event.args[0]) if event.args else None
     if event.op in CASTING:
-        return _filled(event.args[0]) if event.args else None
+        filled = _filled(event.args[0]) if event.args else None
+        return _mask_factor(event.node) if filled is None else filled
     numbers = [_constant(value) for value in event.args[event.op == "where" :]]
     known = [number for number in numbers if number is not None]
     if event.op == "mul":
         return next((number for number in known if number < 0), None)  # what an additive mask is multiplied by
     return known[0] if len(known) == 1 else None
+
+
+def _mask_factor(node: ast.AST) -> float | None:
+    """The number in `((1 - mask) * number).to(dtype)` and its kin: what is masked gets it."""
+    inner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    if not isinstance(inner, ast.BinOp) or not isinstance(inner.op, ast.Mult):
+        return None
+    for mask, factor in ((inner.left, inner.right), (inner.right, inner.left)):
+        if _turns(mask) and isinstance(factor, ast.UnaryOp) and isinstance(factor.op, ast.USub):
+            number = factor.operand.value if isinstance(factor.operand, ast.Constant) else None
+            return -float(number) if isinstance(number, (int, float)) else None
+    return None
+
+
+def _turns(node: ast.expr) -> bool:
+    """Whether this is `1 - mask` or `~mask`, perhaps converted."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        node = node.func.value
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Sub) and isinstance(node.left, ast.Constant) and node.left.value == 1
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert)
 
 
 def _constant(value: Value) -> float | None:

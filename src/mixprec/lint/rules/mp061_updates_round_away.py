@@ -40,7 +40,7 @@ import torch
 
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-with torch.autocast("cuda", dtype=torch.bfloat16):
+with torch.autocast("cpu", dtype=torch.bfloat16):
     loss = model(torch.ones(1, 8)).sum()
 loss.backward()
 optimizer.step()

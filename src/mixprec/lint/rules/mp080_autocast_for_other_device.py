@@ -44,7 +44,7 @@ with torch.autocast("cpu", dtype=torch.bfloat16):
     def check(self, view: FileView) -> Iterator[Finding]:
         """One finding per region, in a script that names the CPU as its device and CUDA nowhere else."""
         regions = [call for call in view.calls(*AUTOCASTS) if _is_for_cuda(view, call)]
-        if regions and _trains(view) and _runs_on_cpu(view, regions):
+        if regions and _trains(view) and (_runs_on_cpu(view, regions) or _never_moves(view, regions)):
             fix = self.fix('Name the device that the model is on: autocast("cpu", ...), or device.type.')
             for call in regions:
                 message = "This region is for CUDA, and everything in this script is on the CPU."
@@ -70,6 +70,41 @@ def _runs_on_cpu(view: FileView, regions: list[ast.Call]) -> bool:
     words = [node.value for node in view.nodes(ast.Constant) if isinstance(node.value, str) and id(node) not in amp]
     moves = any(node.attr == "cuda" and id(node) not in amp for node in view.nodes(ast.Attribute))
     return "cpu" in words and not moves and not any("cuda" in word for word in words) and _moves_to_cpu(view)
+
+
+_PLAIN = frozenset({"collections", "contextlib", "copy", "dataclasses", "functools", "itertools", "math", "random"})
+_PLAIN |= {"__future__", "numpy", "os", "sys", "time", "torch", "typing"}
+
+
+def _never_moves(view: FileView, regions: list[ast.Call]) -> bool:
+    """Whether the script makes its model and data itself, and moves or makes nothing on any device."""
+    amp = {id(node) for call in (*regions, *view.calls(*SCALERS)) for node in ast.walk(call)}
+    if any(name.partition(".")[0] not in _PLAIN for name in view.imports.values()):
+        return False
+    devices = {
+        name for name, values in view.assignments(view.tree).items() if any(view.constant(v) == "cuda" for v in values)
+    }
+    if any(
+        node.id in devices and isinstance(node.ctx, ast.Load) and id(node) not in amp for node in view.nodes(ast.Name)
+    ):
+        return False
+    kept = {id(value) for name in devices for value in view.assignments(view.tree)[name]}
+    words = [n.value for n in view.nodes(ast.Constant) if isinstance(n.value, str) and id(n) not in amp | kept]
+    moves = [node.attr for node in view.nodes(ast.Attribute) if id(node) not in amp]
+    if any(word.startswith("cuda") for word in words) or {"cuda", "device", "set_default_device", "to"} & set(moves):
+        return False
+    if any(keyword.arg == "device" for keyword in view.nodes(ast.keyword)):
+        return False
+    return _made_by_torch(view)
+
+
+def _made_by_torch(view: FileView) -> bool:
+    """Whether layers and data are made at module level, and no function is left to a caller with another device."""
+    called = {view.dotted(call.func) or "" for call in view.nodes(ast.Call)}
+    layers = any(name.startswith("torch.nn.") and name.rpartition(".")[2][:1].isupper() for name in called)
+    data = bool({"torch.rand", "torch.randn", "torch.ones", "torch.zeros", "torch.tensor"} & called)
+    runs = any(view.function(call) is None for call in view.calls(*AUTOCASTS))
+    return layers and data and runs
 
 
 def _moves_to_cpu(view: FileView) -> bool:
