@@ -130,7 +130,9 @@ def test_a_recomputed_forward_is_not_counted_again(reentrant, monkeypatch):
 
     calls = []
     original = _modules.ModuleWatch._look
-    monkeypatch.setattr(_modules.ModuleWatch, "_look", lambda s, cell, out: (calls.append(cell.path), original(s, cell, out)))
+    monkeypatch.setattr(
+        _modules.ModuleWatch, "_look", lambda s, cell, out: (calls.append(cell.path), original(s, cell, out))
+    )
     model = Checkpointed(reentrant)
 
     records = records_of(model, torch.randn(2, 4, requires_grad=True), steps=2)
@@ -141,6 +143,7 @@ def test_a_recomputed_forward_is_not_counted_again(reentrant, monkeypatch):
 
 def test_a_recurrent_cell_is_looked_at_a_few_times():
     """A module that is called a hundred times in a step costs no more than its first calls."""
+
     class Loop(nn.Module):
         def __init__(self):
             super().__init__()
@@ -222,6 +225,7 @@ def test_an_overflowing_module_is_named():
 
 def test_a_mask_buffer_of_minus_infinity_is_no_fault():
     """Buffers that are not finite from the start are left alone; one that becomes so is named."""
+
     class Masked(nn.Module):
         def __init__(self):
             super().__init__()

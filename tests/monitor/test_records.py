@@ -20,6 +20,11 @@ SCALERS = {
 }
 
 
+def total_norm(model) -> float:
+    """The 2-norm of all gradients as they are."""
+    return nn.utils.get_total_norm([p.grad for p in model.parameters()]).item()
+
+
 @pytest.fixture(
     params=itertools.product(SCALERS, [False, True]), ids=lambda p: f"{p[0]}-{'fused' if p[1] else 'plain'}"
 )
@@ -34,9 +39,9 @@ def watched(request, training):
             before = [p.detach().clone() for p in run.model.parameters()]
             scale = None if scaler is None else scaler.get_scale()
             norms = []
-            run.step(spoil=lambda model: norms.append(nn.utils.get_total_norm([p.grad for p in model.parameters()])))
+            run.step(spoil=lambda model, norms=norms: norms.append(total_norm(model)))
             moved = any(not torch.equal(a, b) for a, b in zip(before, run.model.parameters(), strict=True))
-            seen.append((scale, moved, norms[0].item() / (scale or 1.0)))
+            seen.append((scale, moved, norms[0] / (scale or 1.0)))
     return run, list(monitor.records), seen
 
 

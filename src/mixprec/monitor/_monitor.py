@@ -95,7 +95,7 @@ class Monitor:
         self.records: deque[StepRecord] = deque(maxlen=KEPT)
         self.findings: list[Finding] = []
         self._outlets = Outlets([*([JsonlSink(self.folder)] if self.folder is not None else []), *sinks])
-        self._alerts, self._on_alert, self._rank = Alerts(rules), on_alert, rank
+        self._alerts, self._on_alert, self._rank = Alerts(rules, self._failed), on_alert, rank
         self._assembler = Assembler()
         self._pending: deque[ClosedStep] = deque()
         self._optimizers: list[weakref.ref[Optimizer]] = []  # a training that is over may let go of its own

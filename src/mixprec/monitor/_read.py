@@ -54,13 +54,13 @@ class Run:
 def read_run(folder: str | Path) -> Run:
     """The run in `folder`. Raises: InvalidValueError where there is none."""
     place = Path(folder)
-    files = {int(match[1]): path for path in place.glob("rank*.jsonl") if (match := _NAME.fullmatch(path.name))}
-    if not files:
+    ranks = {int(match[1]) for path in place.glob("rank*.jsonl") if (match := _NAME.fullmatch(path.name))}
+    if not ranks:
         raise InvalidValueError("run", str(folder), "a folder that a monitor has written, with rank0.jsonl in it")
-    return Run(place, tuple(_rank(number, files[number]) for number in sorted(files)))
+    return Run(place, tuple(_rank(number, place / f"rank{number}.jsonl") for number in sorted(ranks)))
 
 
-_NAME = re.compile(r"rank(\d+)\.jsonl")
+_NAME = re.compile(r"rank(\d+)(\.\d+)?\.jsonl")  # a run may end between two files
 
 
 def _rank(number: int, path: Path) -> RankRun:
@@ -86,7 +86,7 @@ def _rank(number: int, path: Path) -> RankRun:
 def _rows(path: Path) -> Iterator[dict[str, Any] | None]:
     """The objects of all lines, oldest file first; None for a line that is none."""
     for file in (*(earlier for _, earlier in sorted(rotated(path).items())), path):
-        for line in file.read_bytes().split(b"\n"):
+        for line in file.read_bytes().split(b"\n") if file.exists() else ():
             if line.strip():
                 yield _row(line)
 

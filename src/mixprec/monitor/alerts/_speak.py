@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from mixprec.monitor._record import StepRecord
 from mixprec.monitor.alerts._rule import Moment, Rule, Window, all_rules
@@ -17,7 +17,10 @@ SILENCE = 1000
 class Alerts:
     """Asks the rules after every record."""
 
-    def __init__(self, rules: Iterable[Rule] | None = None) -> None:
+    def __init__(
+        self, rules: Iterable[Rule] | None = None, failed: Callable[[str, Exception], None] = lambda *told: None
+    ) -> None:
+        self._failed = failed
         self.window = Window()
         asked = tuple(all_rules() if rules is None else rules)
         self._by_moment = {moment: [rule for rule in asked if rule.asked is moment] for moment in Moment}
@@ -36,7 +39,11 @@ class Alerts:
             until, silence = self._silent.get(rule.code, (0, SILENCE))
             if record.step < until:
                 continue
-            finding = rule.look(self.window)
+            try:
+                finding = rule.look(self.window)
+            except Exception as error:  # the others go on
+                self._failed(f"rule {rule.code}", error)
+                continue
             if finding is not None:
                 self._silent[rule.code] = (record.step + silence, silence * 4)
                 found.append(finding)

@@ -1,0 +1,245 @@
+"""A monitor is opened and closed without a trace, says what is wrong once, and never breaks the run."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import mixprec
+from mixprec.errors import InvalidValueError, UnknownNameError
+from mixprec.monitor import Level, Monitor, read_run
+from mixprec.monitor.alerts import Rule
+from mixprec.monitor.sinks import Sink
+
+
+def hooks(model) -> int:
+    """Forward hooks on all modules of `model`."""
+    return sum(len(module._forward_hooks) for module in model.modules())
+
+
+def test_closing_leaves_torch_as_it_was(training):
+    """After `close` no hook is left on the model, the tapped methods are torch's own, and stepping goes on."""
+    before = (torch.amp.GradScaler.step, torch.autograd.backward, nn.utils.clip_grad_norm_)
+    run = training(torch.amp.GradScaler("cpu"), torch.float16)
+    assert hooks(run.model)
+    assert torch.amp.GradScaler.step is not before[0]
+
+    run.run(2)
+
+    assert hooks(run.model) == 0
+    assert (torch.amp.GradScaler.step, torch.autograd.backward, nn.utils.clip_grad_norm_) == before
+    run.step()
+    assert len(run.monitor.records) == 2
+
+
+def test_hooks_are_there_only_in_steps_that_are_looked_at(training):
+    """Between two looks only the whole model has a hook."""
+    run = training(level=Level("seldom", every=3, elements=16))
+    counts = []
+    with run.monitor:
+        for _ in range(6):
+            counts.append(hooks(run.model))
+            run.step()
+
+    assert counts == [4, 1, 1, 4, 1, 1]
+    assert [record.looked for record in run.monitor.records] == [True, False, False] * 2
+
+
+def test_a_step_after_a_skip_is_looked_at(training):
+    """A skipped step makes one of the next ones worth looking at, whatever its number."""
+    run = training(torch.amp.GradScaler("cpu", init_scale=2.0**24), torch.float16, level=Level("never", 10**9, 16))
+
+    records = run.run(12)
+
+    assert any(record.skipped for record in records)
+    assert any(record.looked for record in records[1:])
+
+
+def test_a_record_is_one_step_late(training):
+    """While step n is open the records reach to step n - 2; closing brings the last one."""
+    run = training()
+    with run.monitor as monitor:
+        for done in range(1, 5):
+            run.step()
+            assert len(monitor.records) == done - 1
+
+    assert len(monitor.records) == 4
+
+
+def test_alerts_are_logged_and_called_once(training, caplog):
+    """A NaN loss is said once in the log and once to the callback, with its code and what to do."""
+    told = []
+    run = training(on_alert=told.append)
+    with caplog.at_level(logging.WARNING, "mixprec.monitor"):
+        run.run(4, factor=float("nan"))
+
+    codes = [finding.code for finding in told]
+    assert sorted(codes) == sorted(set(codes))
+    assert {"MP133", "MP135"} <= set(codes)
+    logged = [record.getMessage() for record in caplog.records]
+    assert len(logged) == len(told)
+    assert any(line.startswith("step 0: MP133 nan-hidden-in-log: The loss of step 0 was nan") for line in logged)
+    assert run.monitor.findings == told
+
+
+def test_a_faulty_callback_rule_or_sink_does_not_reach_the_run(training, caplog):
+    """Each fault is named once, and all steps are recorded and trained."""
+
+    class Broken(Rule):
+        code = "MP133"
+
+        def look(self, window):
+            raise RuntimeError("rule")
+
+    class BrokenSink(Sink):
+        def step(self, record):
+            raise RuntimeError("sink")
+
+    def callback(finding):
+        raise RuntimeError("callback")
+
+    with caplog.at_level(logging.WARNING, "mixprec.monitor"):
+        faulty = training(rules=[Broken()], sinks=[BrokenSink()])
+        records = faulty.run(3)
+        told = training(on_alert=callback).run(3, factor=float("nan"))
+
+    assert len(records) == len(told) == 3
+    text = " ".join(record.getMessage() for record in caplog.records)
+    assert text.count("RuntimeError: rule") == 1
+    assert text.count("RuntimeError: sink") == 1
+    assert text.count("RuntimeError: callback") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (({"a": 3},), InvalidValueError),
+        ((nn.Linear(2, 2), nn.Linear(2, 2)), InvalidValueError),
+        ((nn.Linear(2, 2), "levels"), InvalidValueError),
+    ],
+)
+def test_what_is_no_model_or_optimizer_is_refused(arguments, error):
+    """The nearest rejections leave nothing behind; a model and its optimizer are accepted."""
+    tapped = torch.amp.GradScaler.step
+    with pytest.raises(error):
+        Monitor(*arguments)
+    with pytest.raises(UnknownNameError, match="light"):
+        Monitor(nn.Linear(2, 2), level="ligth")
+    assert torch.amp.GradScaler.step is tapped
+
+    layer = nn.Linear(2, 2)
+    Monitor(layer, torch.optim.SGD(layer.parameters(), lr=0.1)).close()
+
+
+def test_an_optimizer_may_go():
+    """A monitor keeps no optimizer alive; when a training is over the next one's steps close at once."""
+    layer = nn.Linear(2, 2)
+    with Monitor(layer, level="deep") as monitor:
+        for _ in range(2):
+            optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+            monitor.watch_optimizer(optimizer)
+            for _ in range(3):
+                layer(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+            gone = weakref.ref(optimizer)
+            del optimizer
+            gc.collect()
+            assert gone() is None
+
+    assert len(monitor.records) == 6
+    assert [record.optimizers for record in monitor.records] == [()] * 3 + [("optimizer1",)] * 3
+
+
+def test_it_is_the_packages_own():
+    """`mixprec.Monitor` is the class."""
+    assert mixprec.Monitor is Monitor
+
+
+def script(tmp_path, text: str, **environment: str) -> subprocess.CompletedProcess:
+    """Runs `text` as a script of its own."""
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, str(path), str(tmp_path)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+TRAIN = """
+import sys, torch
+from mixprec import Monitor
+layer = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+monitor = Monitor(layer, optimizer, folder=sys.argv[1] + "/run")
+for step in range(5):
+    layer(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_script_that_forgets_to_close_loses_nothing_and_one_that_dies_loses_one_step(tmp_path):
+    """At exit the last step is recorded. A second start goes on with the numbering; `os._exit` costs its last step."""
+    assert script(tmp_path, TRAIN).returncode == 0
+    (rank,) = read_run(tmp_path / "run").ranks
+    assert [record.step for record in rank.steps] == [0, 1, 2, 3, 4]
+    assert (rank.starts, rank.ended) == (1, True)
+
+    assert script(tmp_path, TRAIN + "\nimport os; os._exit(3)").returncode == 3
+    (rank,) = read_run(tmp_path / "run").ranks
+    assert [record.step for record in rank.steps] == list(range(9))
+    assert (rank.starts, rank.ended) == (2, False)
+
+
+DISTRIBUTED = """
+import sys, torch, torch.distributed as dist, torch.multiprocessing as mp
+from torch import nn
+from mixprec import Monitor
+
+def train(rank, folder):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    with Monitor(model, optimizer, folder=f"{folder}/run", level="deep"):
+        for step in range(6):
+            with torch.autocast("cpu", torch.float16):
+                loss = model(torch.ones(2, 4) * (rank + 1)).float().square().mean()
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            if step == 3 and rank == 1:
+                next(model.parameters()).grad[0] = float("inf")  # one rank alone
+            scaler.step(optimizer)
+            scaler.update()
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(train, args=(sys.argv[1],), nprocs=2)
+"""
+
+
+@pytest.mark.distributed
+def test_two_ranks_write_two_files(tmp_path):
+    """Each rank has its file; merged by step they show the losses of both, and where one alone skipped."""
+    done = script(tmp_path, DISTRIBUTED)
+    assert done.returncode == 0, done.stderr
+
+    run = read_run(tmp_path / "run")
+    assert [(rank.rank, rank.facts["world"], len(rank.steps)) for rank in run.ranks] == [(0, 2, 6), (1, 2, 6)]
+    assert set(run.steps[0].modules) == {"(model)", "0", "1", "2"}
+    merged = run.by_step()
+    assert all(step[0].loss != step[1].loss for step in merged.values())
+    assert [step for step, ranks in merged.items() if ranks[0].applied != ranks[1].applied] == [3]
+    assert merged[3][1].bad_gradients == ("0.weight",)
