@@ -7,6 +7,7 @@ Run: python docs/generate_rules.py [--check]
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from mixprec.lint._suppress import UNUSED
 from mixprec.lint.configs import config_rules
 
 DOCS = Path(__file__).parent
+CASES = DOCS.parent / "tests" / "doctor" / "cases"
 BEGIN, END = "<!-- table of rules: begin -->", "<!-- table of rules: end -->"
 OWN_CODES = {UNUSED: "info", UNREADABLE: "error", CRASHED: "info"}
 """Codes that the linter reports about itself; they have no rule."""
@@ -71,7 +73,7 @@ def page(cause: Cause, parts: list[Section]) -> str:
         else [f"{part.name}, {n} of {len(parts)}" for n, part in enumerate(parts, start=1)]
     )
     middle = [line for part, heading in zip(parts, headings, strict=True) for line in _part(part, heading)]
-    lines = [f"# {cause.code} {cause.name}", "", *_head(cause), *middle, *_foot(cause, parts)]
+    lines = [f"# {cause.code} {cause.name}", "", *_head(cause), *middle, *_in_a_run(cause), *_foot(cause, parts)]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -89,6 +91,20 @@ def _part(part: Section, heading: str) -> Iterator[str]:
     yield from ("**Instead of**", "", f"```{part.language} bad", part.bad.strip("\n"), "```", "")
     yield from ("**write**", "", f"```{part.language} good", part.good.strip("\n"), "```", "")
     yield from (f"**Fix.** {SAFETY[part.safety]}", "")
+
+
+def _in_a_run(cause: Cause) -> Iterator[str]:
+    """The doctor's examples: scripts with the fault, as a change to the script without it; tests run both."""
+    folders = sorted(CASES.glob(f"{cause.code.lower()}_*"))
+    if folders:
+        yield from ("## What the doctor finds", "")
+    for folder in folders:
+        bad, good = ((folder / name).read_text(encoding="utf-8").splitlines() for name in ("bad.py", "good.py"))
+        clean = [line.removesuffix("  # FAULT") for line in bad]
+        story = clean[0].strip('"')
+        change = list(difflib.unified_diff(clean, good, lineterm="", n=3))[2:]
+        yield from (f"{_sentence(story)} The change that repairs `tests/doctor/cases/{folder.name}/bad.py`:", "")
+        yield from ("```diff", *change, "```", "")
 
 
 def _sentence(text: str) -> str:
