@@ -92,7 +92,7 @@ class OptimizerRecord:
     step_hooks: int = 0
     """Hooks that the script put around this optimizer's own step."""
     hook_site: Location = field(default_factory=Location)
-    """Where the last of them is defined."""
+    """The user's line that registered the last of them."""
     rank: int = 0
 
 

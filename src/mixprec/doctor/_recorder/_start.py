@@ -23,7 +23,7 @@ from mixprec.doctor._recorder._crash import watch_exceptions
 from mixprec.doctor._recorder._listener import Recorder
 from mixprec.doctor._recorder._location import Locator, traced
 from mixprec.doctor._recorder._scene import Scene
-from mixprec.doctor._recorder._watches import watch_compile, watch_leaves, watch_reductions
+from mixprec.doctor._recorder._watches import watch_compile, watch_leaves, watch_reductions, watch_step_hooks
 from mixprec.doctor._recorder._writer import Writer
 from mixprec.records import Location
 
@@ -47,6 +47,7 @@ def start(options: dict[str, Any]) -> Callable[[], None]:
     listen(recorder)
     watch_compile(writer)
     watch_leaves()
+    watch_step_hooks()
     watch_reductions(recorder.events.tell)
     _say_facts(writer)
     if iterations:

@@ -24,6 +24,7 @@ from mixprec.doctor._recorder._numbers import TINY, dtype_name, extents, global_
 from mixprec.doctor._recorder._quiet import quiet
 from mixprec.doctor._recorder._sampled import Sampled
 from mixprec.doctor._recorder._scene import Scene, scale_of
+from mixprec.doctor._recorder._watches import HOOKED
 from mixprec.records import Location
 
 __all__ = ["Steps"]
@@ -275,7 +276,7 @@ class Steps:
             parameters_with_grad_ever=len(self._about(number).had_gradient),
             shared_with=others,
             step_hooks=len(hooks),
-            hook_site=_first_line(hooks[-1]) if hooks else Location(),
+            hook_site=getattr(optimizer, HOOKED, Location()),
             rank=self._scene.writer.rank,
         )
 
@@ -305,12 +306,6 @@ class Steps:
 def _state(optimizer: Optimizer) -> list[Tensor]:
     values = (value for state in optimizer.state.values() if isinstance(state, dict) for value in state.values())
     return [v for v in values if isinstance(v, Tensor) and v.is_floating_point()]
-
-
-def _first_line(hook: Callable[..., Any]) -> Location:
-    """Where a function begins, as far as Python knows."""
-    code = getattr(getattr(hook, "__func__", hook), "__code__", None)
-    return Location() if code is None else Location(file=code.co_filename, line=code.co_firstlineno)
 
 
 def _by_dtype(tensors: Iterable[Tensor]) -> dict[str, int]:

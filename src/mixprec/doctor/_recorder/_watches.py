@@ -18,8 +18,19 @@ from mixprec.doctor._recorder._quiet import quiet
 from mixprec.doctor._recorder._writer import Writer
 from mixprec.records import Location
 
-__all__ = ["LEAF", "Threads", "as_fact", "watch_compile", "watch_leaves", "watch_reductions"]
+__all__ = [
+    "HOOKED",
+    "LEAF",
+    "Threads",
+    "as_fact",
+    "watch_compile",
+    "watch_leaves",
+    "watch_reductions",
+    "watch_step_hooks",
+]
 
+HOOKED = "_mixprec_hooked_at"
+"""Attribute of an optimizer with hooks around its step: the line that registered the last."""
 LEAF = "_mixprec_made_at"
 """Attribute of a one-element tensor that asks for a gradient: the line that made it."""
 
@@ -89,6 +100,19 @@ def watch_reductions(tell: Callable[..., None]) -> None:
 
     distributed_c10d.all_reduce = tapped
     torch.distributed.all_reduce = tapped
+
+
+def watch_step_hooks() -> None:
+    """An optimizer remembers the line that put the last hook around its step."""
+    for name in ("register_step_pre_hook", "register_step_post_hook"):
+        register = getattr(torch.optim.Optimizer, name)
+
+        @functools.wraps(register)
+        def told(optimizer: Any, hook: Any, register: Any = register) -> Any:
+            setattr(optimizer, HOOKED, user_site())
+            return register(optimizer, hook)
+
+        setattr(torch.optim.Optimizer, name, told)
 
 
 def watch_leaves() -> None:

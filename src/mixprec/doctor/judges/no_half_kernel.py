@@ -23,7 +23,7 @@ def judge(examination: Examination) -> Verdict | None:
         r"low precision dtypes not supported",
         r"could not create a primitive",
         r"support tensors? of type:? (?:Half|BFloat16)",
-        r"Unsupported (?:dtype|ScalarType) .*(?:Half|BFloat16|Float16)",
+        r"Unsupported dtype .*(?:Half|BFloat16|Float16)",
         r"not (?:supported|implemented).*(?:half|bfloat16|float16)",
         r"expected .*float.* (?:but )?got.*(?:half|bfloat16).*(?:linalg|fft)",
     )
