@@ -7,6 +7,7 @@ there is, and whatever becomes of one, what it left behind counts.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from mixprec.doctor._conclude import conclude, next_plan
 from mixprec.doctor._diagnosis import Diagnosis
 from mixprec.doctor._lint import files_of, lint_files
 from mixprec.doctor._run_arm import Script, run_arm
+from mixprec.doctor._try import MOST, candidates, helped, plan_for, with_patch
 
 __all__ = ["Progress", "examine_script"]
 
@@ -69,8 +71,31 @@ def examine_script(
     script = Script(command, cwd, env, stdin, on_output)
     clock = _Clock(time_limit)
     known = Examination(command.argv, wanted_steps=steps, seconds_left=time_limit)
-    known, interrupted = _run_arms(script, known, clock, fast, progress or _Silent())
-    return dataclasses.replace(conclude(known), interrupted=interrupted, seconds=clock.spent)
+    heard = progress or _Silent()
+    known, interrupted = _run_arms(script, known, clock, fast, heard)
+    diagnosis = conclude(known)
+    if not fast and not interrupted:
+        diagnosis = _try_changes(script, diagnosis, clock, heard)
+    return dataclasses.replace(diagnosis, interrupted=diagnosis.interrupted or interrupted, seconds=clock.spent)
+
+
+def _try_changes(script: Script, diagnosis: Diagnosis, clock: _Clock, progress: Progress) -> Diagnosis:
+    """Runs the changes that may cure the first verdict, until one does."""
+    for number, change in enumerate(itertools.islice(candidates(diagnosis), MOST), 1):
+        known = diagnosis.examination
+        if clock.left < 1.5 * known.arms[0].seconds:
+            break
+        plan = plan_for(known, number)
+        progress.begins(plan)
+        arm = run_arm(dataclasses.replace(script, replace={change.file: change.after}), plan, clock.share(known))
+        progress.ended(arm)
+        diagnosis = dataclasses.replace(diagnosis, examination=known.with_arm(arm))
+        if arm.ended == "interrupted":
+            return dataclasses.replace(diagnosis, interrupted=True)
+        assert diagnosis.verdict is not None
+        if helped(known, diagnosis.verdict, arm):
+            return with_patch(diagnosis, change, arm)
+    return diagnosis
 
 
 def _run_arms(
