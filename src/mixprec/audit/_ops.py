@@ -41,13 +41,15 @@ class OpRow:
 class Promotion:
     """An op outside the lists got 16-bit and float32 inputs and so gave float32. `by` names the float32 input.
 
-    `constant` tells that it is a buffer, a weight or made on the spot, so that it could be 16-bit. `behind` are the
+    `constant` tells that it is a buffer, a weight or made on the spot, so that it could be 16-bit, `inside` that it
+    happens in a module. `behind` are the
     bytes of float32 results that follow from it, `kept` those of them that backward keeps.
     """
 
     op: str
     by: str
     constant: bool
+    inside: bool
     shape: tuple[int, ...]
     bytes: int
     behind: int
@@ -156,6 +158,7 @@ class _Promotions:
                 op=op.func or op.name,
                 by=by,
                 constant=constant,
+                inside=bool(op.cls),
                 shape=op.outputs[0].shape,
                 bytes=op.outputs[0].bytes,
                 behind=self.behind[index],

@@ -21,10 +21,9 @@ def advise(report: AuditReport) -> Iterator[Advice]:
         if not promotion.constant or not written:
             continue
         share = promotion.behind / written
-        inside = promotion.location.module is not None
         yield piece(
             "MP086",
-            Severity.WARNING if share >= MATTERS and inside else Severity.INFO,
+            Severity.WARNING if share >= MATTERS and promotion.inside else Severity.INFO,
             f"{promotion.op} of 16-bit activations with {promotion.by} gives float32, and so do the ops behind it: "
             f"{percent(share)} of what forward writes.",
             gain=share / 2,
