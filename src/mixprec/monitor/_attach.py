@@ -5,6 +5,7 @@ models whose forward computes with their parameters.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,12 @@ from torch.optim import Optimizer
 from mixprec._script import child
 from mixprec._taps import Listener, Listening, listen
 from mixprec.monitor._monitor import Monitor
-from mixprec.monitor.incident import attach as _attach_incidents
 from mixprec.monitor.sinks import Sink
 from mixprec.monitor.sinks.live import LiveSink
 
 __all__ = ["Finder", "attach"]
 
-PATIENCE = 200
-"""Outermost forward calls without a new model after which nobody looks for one any more."""
+logger = logging.getLogger("mixprec.monitor")
 
 
 class Finder(Listener):
@@ -37,8 +36,6 @@ class Finder(Listener):
         self.monitor: Monitor | None = None
         self._models: set[int] = set()
         self._parameters: set[int] = set()
-        self._inside: int | None = None
-        self._calls_in_vain = 0
         self.listening: Listening | None = None
 
     def optimizer_created(self, optimizer: Optimizer) -> None:
@@ -49,7 +46,6 @@ class Finder(Listener):
             self.monitor = self._make()
         self.monitor.watch_optimizer(optimizer)
         self._parameters.update(id(p) for group in optimizer.param_groups for p in group["params"])
-        self._calls_in_vain = 0
 
     def before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The outermost module, since what it contains is watched with it."""
@@ -64,6 +60,13 @@ class Finder(Listener):
         self._parameters.difference_update(own)
         if not self._parameters:
             self._stop()
+
+    def finish(self) -> None:
+        """The script ends."""
+        if self.listening is not None:
+            self.listening.remove()
+        if self.monitor is not None:
+            self.monitor.close()
 
     def _stop(self) -> None:
         """Every parameter belongs to a model: module calls need not be heard any more."""
@@ -83,24 +86,36 @@ class _Optimizers(Listener):
 
 
 def attach(options: Mapping[str, Any]) -> Callable[[], None]:
-    """The entry of `mixprec run` in the script's process; what it returns is called at exit."""
+    """The entry of `mixprec run` in the script's process; what it returns is called at exit.
+
+    Options: `folder`, `level`, `live`, and `incidents`, which keeps what is needed to replay a failing step.
+    """
 
     def make() -> Monitor:
         sinks: list[Sink] = [LiveSink()] if options.get("live") else []
         return Monitor(folder=options["folder"], level=options.get("level", "standard"), sinks=sinks)
 
-    incidents = {"folder": str(Path(options["folder"], "incidents"))}
-    finish_incidents = _attach_incidents(incidents) if options.get("incidents") else None
+    finish_incidents = _keep_incidents(options) if options.get("incidents") else _nothing
     finder = Finder(make)
     finder.listening = listen(finder)
 
     def finish() -> None:
-        with contextlib.suppress(Exception):  # the script's own exit is what counts
-            if finish_incidents is not None:
-                finish_incidents()
-            if finder.listening is not None:
-                finder.listening.remove()
-            if finder.monitor is not None:
-                finder.monitor.close()
+        for end in (finish_incidents, finder.finish):
+            with contextlib.suppress(Exception):  # the script's own exit is what counts
+                end()
 
     return finish
+
+
+def _keep_incidents(options: Mapping[str, Any]) -> Callable[[], None]:
+    """Starts keeping incidents beside the record; without safetensors says once that there are none."""
+    try:
+        from mixprec.monitor.incident import attach as keep
+    except ImportError as error:
+        logger.warning("No incidents are kept: %s", error)
+        return _nothing
+    return keep({"folder": str(Path(options["folder"], "incidents"))})
+
+
+def _nothing() -> None:
+    """There is nothing to finish."""

@@ -10,13 +10,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 from torch.optim import Optimizer
 from typing_extensions import Self
 
-from mixprec._taps import listen
+from mixprec._taps import Listening, listen
 from mixprec.errors import InvalidValueError
 from mixprec.monitor._assemble import Assembler
 from mixprec.monitor._facts import run_facts
@@ -31,6 +31,9 @@ from mixprec.monitor.alerts import Alerts, Rule
 from mixprec.monitor.sinks import Sink
 from mixprec.monitor.sinks.jsonl import JsonlSink, last_step
 from mixprec.records import Finding
+
+if TYPE_CHECKING:
+    from mixprec.monitor.incident import IncidentStore, IncidentWatch
 
 __all__ = ["Monitor"]
 
@@ -72,6 +75,7 @@ class Monitor:
         on_alert: called with each `Finding`, on every rank.
         rules: alerts to watch for; None is all of them.
         rank: this process's rank where torch.distributed does not know it.
+        incidents: keep in `folder` what is needed to replay a failing step (`mixprec replay`); or an `IncidentStore`.
 
     Raises: InvalidValueError, UnknownNameError for arguments.
 
@@ -89,6 +93,7 @@ class Monitor:
         on_alert: Callable[[Finding], Any] | None = None,
         rules: Iterable[Rule] | None = None,
         rank: int | None = None,
+        incidents: bool | IncidentStore = False,
     ) -> None:
         self.level = level_named(level)
         self.folder = None if folder is None else Path(folder)
@@ -108,9 +113,22 @@ class Monitor:
             self.watch(module, name)
         for optimizer in optimizers or (precision.optimizers if precision is not None else ()):
             self.watch_optimizer(optimizer)
+        self._incidents = self._kept(incidents)
         self._listening = listen(self._steps)
         self._at_exit = _closing(weakref.ref(self))
         atexit.register(self._at_exit)
+
+    def _kept(self, incidents: bool | IncidentStore) -> tuple[IncidentWatch, Listening] | None:
+        if incidents is False:
+            return None
+        from mixprec.monitor.incident import IncidentStore, IncidentWatch  # needs safetensors, which watching does not
+
+        if incidents is True and self.folder is None:
+            raise InvalidValueError("incidents", True, "an IncidentStore where there is no folder", "Or give a folder.")
+        store = IncidentStore(self.folder / "incidents") if incidents is True and self.folder else incidents
+        assert isinstance(store, IncidentStore)
+        watch = IncidentWatch(store)
+        return watch, listen(watch)
 
     # what is watched
 
@@ -204,6 +222,9 @@ class Monitor:
         if os.getpid() != self._process:
             return
         self._listening.remove()
+        if self._incidents is not None:
+            self._incidents[0].finish()
+            self._incidents[1].remove()
         self._modules.remove()
         self.flush()
         self._outlets.close()
