@@ -1,9 +1,9 @@
 """A window is what one optimizer step is made of: from the end of the step before to the moment that decides this one.
 
-It opens when the step before has ended, holds the calls of top-level modules and the loaded batches by reference, is
-judged once, before anything is changed (`update` of a scaler, `step` of an optimizer without one, or the next call
-when the script left the step out by hand), and is closed when the step is over. The same windows are counted when a
-step is recorded and when it is replayed.
+It opens when the step before has ended and holds the calls of top-level modules and the loaded batches by reference.
+It is judged once, before anything is changed: at `update` of a scaler, at `step` of an optimizer without one, when
+gradients that were never used are cleared, or at the next call after a loss that the script tested and left. Then the
+step is over. The same windows are counted when a step is recorded and when it is replayed.
 """
 
 from __future__ import annotations
@@ -33,14 +33,19 @@ _LIMIT = 64
 
 @dataclass
 class _SoFar:
-    """What has happened in the open window; `unfinished`: a call without backward, `over`: the next call closes it."""
+    """What has happened in the open window.
+
+    `finished` calls have had their backward, `unfinished`: the last has not. `told`: a scaler has told the loss that
+    backward is about to be called on. `scaled`: an enabled scaler takes part.
+    """
 
     losses: list[Tensor] = field(default_factory=list)
     copied: list[nn.Module] = field(default_factory=list)
     tested: Tensor | float | None = None
+    at_call: RandomStates | None = None
+    finished: int = 0
     scaled: bool = False
-    over: bool = False
-    cleared: bool = False
+    told: bool = False
     unfinished: bool = False
     judged: bool = False
 
@@ -90,9 +95,11 @@ class Windows(Listener):
             return
         if module not in self._roots and not self._learn(module):
             return
-        self._before_call()
+        if self._left_out_untried():
+            self._close()
+        self._so_far.at_call = RandomStates.now()
         if not self.moment.calls:
-            self.moment.at_forward = RandomStates.now()
+            self.moment.at_forward = self._so_far.at_call
             self.opened()
         self._copy_buffers(module)
         kwargs = kwargs or _kwargs_of_call()
@@ -121,21 +128,26 @@ class Windows(Listener):
 
     def before_scale(self, scaler: Any, outputs: Any) -> None:
         """Notes the loss before it is multiplied."""
-        self._so_far.scaled = True
-        self.moment.scaler = scaler
+        if scaler.is_enabled():
+            self._so_far.scaled = True
+            self.moment.scaler = scaler
+        self._so_far.told = True
         self._note_losses((outputs,) if isinstance(outputs, Tensor) else tuple(outputs))
 
     def before_backward(self, outputs: tuple[Tensor, ...]) -> None:
         """Notes the loss where no scaler has seen it."""
         self._so_far.unfinished = False
-        if not self._so_far.scaled:
+        self._so_far.finished = len(self.moment.calls)
+        if not self._so_far.told:
             self._note_losses(outputs)
+        self._so_far.told = False
 
     def before_scaler_step(self, scaler: Any, optimizer: Optimizer) -> None:
         """Notes who steps under a scaler."""
-        self._so_far.scaled = True
-        self.moment.scaler = scaler
         self._add(optimizer)
+        if scaler.is_enabled():
+            self._so_far.scaled = True
+            self.moment.scaler = scaler
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Judges the window where no scaler does."""
@@ -149,12 +161,21 @@ class Windows(Listener):
             self._close()
 
     def gradients_cleared(self, owner: Any) -> None:
-        """Where gradients were made and thrown away, the step is over."""
-        if self.moment.calls and self._so_far.losses and not self._so_far.unfinished:
-            self._so_far.cleared = True
+        """Judges a step whose gradients were made and are thrown away: a script with a scaler of its own skipped it."""
+        if self._so_far.scaled or not self._so_far.losses:
+            return
+        later, at_call = self.moment.calls[self._so_far.finished :], self._so_far.at_call
+        self.moment.calls = self.moment.calls[: self._so_far.finished]
+        self._judge("loss" if self._bad_loss() else None)
+        self._close()
+        if later:
+            self.moment.calls, self.moment.at_forward = later, at_call
+            self._so_far.unfinished = True
 
     def before_update(self, scaler: Any, new_scale: Any) -> None:
         """Judges the window by what the scaler found."""
+        if not scaler.is_enabled():
+            return
         self.moment.scaler = scaler
         with self.looking():
             found = _found_inf(scaler)
@@ -162,39 +183,32 @@ class Windows(Listener):
 
     def updated(self, scaler: Any, new_scale: Any) -> None:
         """The step is over."""
-        self._close()
+        if scaler.is_enabled():
+            self._close()
 
     def tested(self, number: Tensor | float) -> None:
         """The script asked whether a number is finite (see `Checks`)."""
         self._so_far.tested = number
 
     def finish(self) -> None:
-        """The run ends: a step that was left out is judged."""
-        if not self._so_far.over:
-            self._judge_left_out()
+        """The run ends: a step that was not taken is judged."""
+        if not self._left_out_untried() and not self._so_far.scaled and self._so_far.losses and self._bad_loss():
+            self._judge("loss")
 
     # what follows from it
 
-    def _before_call(self) -> None:
-        if not self._so_far.over:
-            self._judge_left_out()
-        if self._so_far.over or self._so_far.cleared:
-            self._close()
-
-    def _judge_left_out(self) -> None:
-        """A call follows although the step before it was not taken: it may have been left out because of its loss."""
-        if not self.moment.calls or self._so_far.scaled or self._so_far.judged:
-            return
+    def _left_out_untried(self) -> bool:
+        """Whether the script tested a loss, found it not finite and called neither backward nor step; judges that."""
         tested = self._so_far.tested
+        if not self._so_far.unfinished or tested is None or self._so_far.judged:
+            return False
         with self.looking():
-            left_out = self._so_far.unfinished and tested is not None and not math.isfinite(float(tested))
-        if left_out and tested is not None:
+            if math.isfinite(float(tested)):
+                return False
             self._so_far.losses = [tested if isinstance(tested, Tensor) else torch.tensor(tested)]
-            self.moment.notes.append("the script tested this loss and left the step out")
-        elif self._so_far.unfinished or not self._bad_loss():
-            return
+        self.moment.notes.append("the script tested this loss and left the step out")
         self._judge("loss")
-        self._so_far.over = True
+        return True
 
     def _judge(self, kind: str | None) -> None:
         if self._so_far.judged:

@@ -1,0 +1,221 @@
+"""A failing step is saved as it was, and a healthy one leaves nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from mixprec import GradScaler
+from mixprec._taps import listen
+from mixprec.monitor.incident import IncidentStore, IncidentWatch, load_incidents
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.drop = nn.Dropout(0.5)
+        self.b = nn.Linear(8, 2)
+        self.register_buffer("table", torch.arange(3.0))
+
+    def forward(self, x, *, gain=None):
+        out = self.b(self.drop(self.norm(self.a(x))))
+        return {"out": out if gain is None else out * gain}
+
+
+@contextlib.contextmanager
+def watched(folder, **options):
+    watch = IncidentWatch(IncidentStore(folder), **options)
+    listening = listen(watch)
+    try:
+        yield watch
+    finally:
+        watch.finish()
+        listening.remove()
+
+
+def setup(scaler=None, lr=0.01):
+    torch.manual_seed(0)
+    model = Net()
+    return model, torch.optim.AdamW(model.parameters(), lr=lr), scaler
+
+
+def batch():
+    return torch.randn(8, 4)
+
+
+def take(model, optimizer, scaler, batches, gain=None):
+    optimizer.zero_grad()
+    for x in batches:
+        with torch.autocast("cpu", torch.float16, enabled=scaler is not None):
+            loss = model(x, gain=gain)["out"].float().pow(2).mean()
+        (loss if scaler is None else scaler.scale(loss)).backward()
+    if scaler is None:
+        optimizer.step()
+    else:
+        scaler.step(optimizer)
+        scaler.update()
+    return loss
+
+
+SCALERS = {
+    "torch": lambda: torch.amp.GradScaler("cpu", init_scale=8.0),
+    "mixprec": lambda: GradScaler("cpu", init_scale=8.0),
+    "none": lambda: None,
+}
+
+
+@pytest.mark.parametrize("kind", SCALERS)
+def test_a_healthy_run_saves_nothing(tmp_path, kind):
+    """Twenty good steps leave no incident, with a scaler or without."""
+    model, optimizer, scaler = setup(SCALERS[kind]())
+    with watched(tmp_path) as watch:
+        for _ in range(20):
+            take(model, optimizer, scaler, [batch()])
+
+    assert load_incidents(tmp_path) == []
+    assert watch.step == 20
+
+
+@pytest.mark.parametrize("kind", SCALERS)
+def test_a_bad_step_is_saved_as_it_was(tmp_path, kind):
+    """Weights, buffers before the forward, all micro-batches with kwargs, optimizer, scaler, random states, region."""
+    model, optimizer, scaler = setup(SCALERS[kind]())
+    with watched(tmp_path):
+        for _ in range(3):
+            take(model, optimizer, scaler, [batch()])
+        state = copy.deepcopy(model.state_dict())
+        moments = copy.deepcopy(optimizer.state_dict())
+        scaling = None if scaler is None else scaler.state_dict()
+        first, second = batch(), batch()
+        gain = torch.tensor(float("inf"))
+        take(model, optimizer, scaler, [first, second], gain=gain)
+
+    [incident] = load_incidents(tmp_path)
+    weights = incident.weights(0)
+
+    assert (incident.kind, incident.step) == ("loss" if scaler is None else "skipped", 3)
+    assert weights.keys() == state.keys()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in state.items())
+    assert [list(map(str, call[2])) for call in incident.calls()] == [["gain"], ["gain"]]
+    assert [torch.equal(call[1][0], x) for call, x in zip(incident.calls(), (first, second), strict=True)] == [True] * 2
+    assert incident.optimizers()[0]["param_groups"] == moments["param_groups"]
+    assert all(
+        torch.equal(incident.optimizers()[0]["state"][n]["exp_avg"], moments["state"][n]["exp_avg"])
+        for n in moments["state"]
+    )
+    assert incident.scaler() == scaling
+    assert (incident.facts["region"] or {}).get("dtype") == (None if scaler is None else "float16") or scaler is None
+    assert len(incident.losses) == 2
+    assert incident.facts["roots"][0]["class"] == "Net"
+
+
+def test_failures_in_a_row_are_not_saved_each(tmp_path):
+    """Of nine skipped steps the 1st, 2nd, 4th and 8th are on disk."""
+    model, optimizer, scaler = setup(SCALERS["torch"]())
+    with watched(tmp_path) as watch:
+        for _ in range(9):
+            take(model, optimizer, scaler, [batch()], gain=torch.tensor(float("inf")))
+
+    assert [incident.step for incident in load_incidents(tmp_path)] == [0, 1, 3, 7]
+    assert watch.counts["skipped"] == 9
+
+
+def test_a_step_left_out_by_hand_is_saved_when_the_script_tested_its_loss(tmp_path):
+    """`if not isfinite(loss): continue` leaves an incident; a call without a test leaves none."""
+    model, optimizer, _ = setup()
+    with watched(tmp_path, hear_checks=True):
+        for gain in (1.0, float("inf"), 1.0, 1.0):
+            loss = F.mse_loss(model(batch(), gain=gain)["out"], torch.zeros(8, 2))
+            if not torch.isfinite(loss):
+                continue
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        model(batch(), gain=float("inf"))
+        take(model, optimizer, None, [batch()])
+
+    [incident] = load_incidents(tmp_path)
+    assert (incident.kind, incident.step, incident.losses) == ("loss", 1, (float("inf"),))
+
+
+def test_a_hand_written_scaler_that_skips_is_saved(tmp_path):
+    """A loop that calls backward, finds Inf by its own means and does not step leaves an incident at the next call."""
+    model, optimizer, _ = setup()
+    with watched(tmp_path):
+        for gain in (1.0, float("inf"), 1.0):
+            optimizer.zero_grad()
+            (model(batch(), gain=gain)["out"].mean() * 128).backward()
+            if all(p.grad.isfinite().all() for p in model.parameters()):
+                optimizer.step()
+
+    assert [(one.kind, one.step) for one in load_incidents(tmp_path)] == [("loss", 1)]
+
+
+def test_loaded_batches_are_kept_with_the_step(tmp_path):
+    """What the DataLoader handed out for the step is in the incident, targets included."""
+    data = TensorDataset(torch.randn(16, 4), torch.arange(16))
+    model, optimizer, scaler = setup(SCALERS["torch"]())
+    with watched(tmp_path):
+        for step, (x, _) in enumerate(DataLoader(data, batch_size=8)):
+            take(model, optimizer, scaler, [x], gain=torch.tensor(float("inf" if step else 1)))
+
+    [incident] = load_incidents(tmp_path)
+    [(x, y)] = incident.loaded()
+    assert torch.equal(y, torch.arange(8, 16))
+    assert torch.equal(x, incident.calls()[0][1][0])
+
+
+def test_evaluation_between_steps_is_no_part_of_them(tmp_path):
+    """Calls without gradients are not among the micro-batches."""
+    model, optimizer, scaler = setup(SCALERS["torch"]())
+    with watched(tmp_path):
+        for step in range(2):
+            with torch.no_grad():
+                model(batch())
+            take(model, optimizer, scaler, [batch()], gain=torch.tensor(float("inf" if step else 1)))
+
+    [incident] = load_incidents(tmp_path)
+    assert len(incident.calls()) == 1
+
+
+def test_watching_changes_nothing(tmp_path):
+    """Weights after ten steps, two of them skipped, are bit for bit those of the run without a watch."""
+
+    def run(around):
+        model, optimizer, scaler = setup(SCALERS["torch"]())
+        with around:
+            for step in range(10):
+                take(model, optimizer, scaler, [batch()], gain=torch.tensor(float("inf" if step in (3, 4) else 1)))
+        return model.state_dict()
+
+    bare, seen = run(contextlib.nullcontext()), run(watched(tmp_path))
+
+    assert all(torch.equal(a, b) for a, b in zip(bare.values(), seen.values(), strict=True))
+    assert len(load_incidents(tmp_path)) == 2
+
+
+def test_checks_are_put_back(tmp_path):
+    """`isfinite` and its kin are torch's own again after the watch."""
+    import math
+
+    before = (torch.isfinite, math.isnan, torch.Tensor.isinf)
+    with watched(tmp_path, hear_checks=True):
+        assert (torch.isfinite, math.isnan, torch.Tensor.isinf) != before
+    assert (torch.isfinite, math.isnan, torch.Tensor.isinf) == before
+
+
+def test_a_loop_that_nothing_ends_does_not_pile_up_batches(tmp_path):
+    """References to batches are bounded where no optimizer ever steps."""
+    model, _, _ = setup()
+    with watched(tmp_path) as watch:
+        for _ in range(200):
+            model(batch())["out"].mean().backward()
+        assert len(watch.moment.calls) <= 64
