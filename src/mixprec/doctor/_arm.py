@@ -443,6 +443,8 @@ _LISTS: dict[str, type[Any]] = {
 def _value(name: str, value: Any) -> Any:
     if isinstance(value, dict) and name in _NESTED:
         return _build(_NESTED[name], value)
+    if isinstance(value, dict):
+        return {key: _value("", item) for key, item in value.items()}
     if isinstance(value, list):
         return tuple(_build(_LISTS[name], item) if name in _LISTS else _value("", item) for item in value)
     if isinstance(value, str) and value in _SPELLINGS:

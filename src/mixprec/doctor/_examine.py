@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mixprec._script import Command
-from mixprec.doctor._arm import Arm, ArmPlan, Examination
+from mixprec.doctor._arm import Arm, ArmPlan, Examination, Intervention
 from mixprec.doctor._conclude import conclude, next_plan
 from mixprec.doctor._diagnosis import Diagnosis
 from mixprec.doctor._lint import files_of, lint_files
@@ -88,6 +88,7 @@ def _try_changes(script: Script, diagnosis: Diagnosis, clock: _Clock, progress: 
         plan = plan_for(known, number)
         progress.begins(plan)
         arm = run_arm(dataclasses.replace(script, replace={change.file: change.after}), plan, clock.share(known))
+        arm = dataclasses.replace(arm, interventions=(Intervention("patch"),))
         progress.ended(arm)
         diagnosis = dataclasses.replace(diagnosis, examination=known.with_arm(arm))
         if arm.ended == "interrupted":

@@ -33,10 +33,10 @@ class Change:
     @property
     def diff(self) -> str:
         """In unified format, with the path as seen from here."""
-        name = os.path.relpath(self.file)
-        name = self.file if name.startswith("..") else name
+        near = os.path.relpath(self.file)
+        names = (self.file, self.file) if near.startswith("..") else (f"a/{near}", f"b/{near}")
         lines = difflib.unified_diff(
-            self.before.splitlines(keepends=True), self.after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
+            self.before.splitlines(keepends=True), self.after.splitlines(keepends=True), *names
         )
         return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 from mixprec.doctor._arm import Arm, ArmPlan, Examination
@@ -16,6 +17,8 @@ __all__ = ["candidates", "helped", "plan_for", "with_patch"]
 
 MOST = 3
 """Changes that are tried."""
+LIKE = 0.2
+"""How far, relatively, the losses of a patched run may be from those of the FP32 control."""
 ISLANDS = ("first_inf", "first_nan", "nan_from_inf")
 
 
@@ -57,11 +60,28 @@ def plan_for(known: Examination, number: int) -> ArmPlan:
 
 
 def helped(known: Examination, verdict: Verdict, arm: Arm) -> bool:
-    """Whether the run with the change neither fails nor leads to the same verdict again."""
-    if failure(arm) is not None or not (arm.steps or arm.modules):
+    """Whether the run with the change neither fails, nor leads to the same verdict again, nor learns another thing than
+    the FP32 control does.
+    """
+    if failure(arm) is not None or not (arm.steps or arm.modules) or not _learns_as(known.arm("fp32"), arm):
         return False
     again = Examination(known.command, (dataclasses.replace(arm, name="observe"),), wanted_steps=known.wanted_steps)
     return all(one.code != verdict.code for one in verdicts(again))
+
+
+def _learns_as(control: Arm | None, arm: Arm) -> bool:
+    """Whether the losses at the last steps that both made are close; True where there is nothing to compare."""
+    if control is None:
+        return True
+    pairs = [
+        (one.loss, other.loss)
+        for one, other in zip(arm.of(0), control.of(0), strict=False)
+        if one.loss is not None and other.loss is not None
+    ][-5:]
+    if not pairs or not all(math.isfinite(number) for pair in pairs for number in pair):
+        return not pairs
+    mine, theirs = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
+    return abs(mine - theirs) <= LIKE * max(abs(mine), abs(theirs))
 
 
 def with_patch(diagnosis: Diagnosis, change: Change, arm: Arm) -> Diagnosis:
