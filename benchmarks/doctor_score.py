@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import fnmatch
+import gzip
 import json
 import os
 import statistics
@@ -107,13 +108,13 @@ def judged(case: Case, diagnosis: Diagnosis, seconds: float) -> Score:
 
 
 def keep_relative(diagnosis: Diagnosis, case: Case, folder: Path) -> None:
-    """Keeps the examination with the script's path cut down to its name, so that it says nothing of this machine."""
+    """Keeps the examination with the script's path cut down to its name: it says nothing of this machine."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{case.name.replace('/', '-')}.jsonl.gz"
     keep(diagnosis.examination, path)
-    import gzip
-
-    text = gzip.decompress(path.read_bytes()).decode().replace(str(case.script.parent) + os.sep, "")
+    text = gzip.decompress(path.read_bytes()).decode()
+    for part in (case.script.parent, Path(sys.prefix), Path(sys.base_prefix), ROOT):
+        text = text.replace(str(part) + os.sep, "")
     with gzip.GzipFile(path, "wb", mtime=0) as file:
         file.write(text.encode())
 
