@@ -43,10 +43,22 @@ from mixprec.cli._commands import CommandFolder
 __all__ = ["main"]
 
 
-@click.group(cls=CommandFolder, folder=__name__, context_settings={"help_option_names": ["-h", "--help"]})
+HELP = """Mixed-precision training in PyTorch that explains itself.
+
+\b
+before a run         mixprec lint .
+it does not train    mixprec doctor train.py --its --own --arguments
+while it trains      mixprec run train.py
+memory, speed        mixprec audit train.py
+a code or an op      mixprec explain MP002
+
+Options of a command stand before the script; what follows it is the script's own.
+
+Exit codes: 0 nothing found, 1 findings, 2 could not run.
+"""
+
+
+@click.group(cls=CommandFolder, folder=__name__, help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "--version", prog_name="mixprec", message="%(prog)s %(version)s")
 def main() -> None:
-    """Mixed-precision training in PyTorch that explains itself.
-
-    Exit codes: 0 nothing found, 1 findings, 2 could not run.
-    """
+    """Mixed-precision training in PyTorch that explains itself."""

@@ -22,11 +22,11 @@ __all__ = ["command"]
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as after python -m.")
+@click.option("--module", "-m", "module", is_flag=True, help="SCRIPT is a module, as after `python -m`.")
 @click.option("--measure", is_flag=True, help="Also measure a few steps in each other precision.")
 @click.option("--device", "accelerator", help="Forecast for this accelerator (see mixprec device).")
 @click.option("--seconds", type=float, default=120.0, show_default=True, help="End the script after this long.")
-@click.option("--output", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+@click.option("--output", "-o", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
 @format_option("html")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)

@@ -20,7 +20,9 @@ __all__ = ["command"]
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The page  [default: RUN/report.html]")
+@click.option(
+    "--output", "-o", "out", type=click.Path(path_type=Path, dir_okay=False), help="Page to write  [RUN/report.html]"
+)
 @format_option()
 @click.pass_context
 def command(context: click.Context, run: Path, out: Path | None, output: str) -> None:

@@ -24,7 +24,7 @@ ENTRY = "mixprec.monitor._attach:attach"
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as after `python -m`.")
+@click.option("--module", "-m", "module", is_flag=True, help="SCRIPT is a module, as after `python -m`.")
 @click.option(
     "--level", type=click.Choice([*LEVELS]), default="standard", show_default=True, help="How much to look at."
 )
