@@ -140,20 +140,21 @@ def test_what_is_no_model_or_optimizer_is_refused(arguments, error):
     Monitor(layer, torch.optim.SGD(layer.parameters(), lr=0.1)).close()
 
 
-def test_an_optimizer_may_go():
-    """A monitor keeps no optimizer alive; when a training is over the next one's steps close at once."""
-    layer = nn.Linear(2, 2)
-    with Monitor(layer, level="deep") as monitor:
+def test_a_training_may_go():
+    """A monitor keeps no model and no optimizer alive; when a training is over the next one's steps close at once."""
+    with Monitor(level="deep") as monitor:
         for _ in range(2):
+            layer = nn.Linear(2, 2)
+            monitor.watch(nn.Sequential(layer, nn.BatchNorm1d(2)))
             optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
             monitor.watch_optimizer(optimizer)
             for _ in range(3):
                 layer(torch.ones(1, 2)).sum().backward()
                 optimizer.step()
-            gone = weakref.ref(optimizer)
-            del optimizer
+            gone = weakref.ref(optimizer), weakref.ref(layer)
+            del optimizer, layer
             gc.collect()
-            assert gone() is None
+            assert [each() for each in gone] == [None, None]
 
     assert len(monitor.records) == 6
     assert [record.optimizers for record in monitor.records] == [()] * 3 + [("optimizer1",)] * 3

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ class Finder(Listener):
     def __init__(self, make: Callable[[], Monitor]) -> None:
         self._make = make
         self.monitor: Monitor | None = None
-        self._models: set[int] = set()
+        self._models: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._parameters: set[int] = set()
         self.listening: Listening | None = None
 
@@ -49,13 +50,13 @@ class Finder(Listener):
 
     def before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The outermost module, since what it contains is watched with it."""
-        if self.monitor is None or id(module) in self._models or not torch.is_grad_enabled():
+        if self.monitor is None or module in self._models or not torch.is_grad_enabled():
             return
         own = [id(p) for p in module.parameters()]
         if not any(p in self._parameters for p in own):
             return
         name = type(module).__name__ if self._models else ""
-        self._models.update(id(inner) for inner in module.modules())
+        self._models.update(module.modules())
         self.monitor.watch(module, name)
         self._parameters.difference_update(own)
         if not self._parameters:

@@ -11,6 +11,7 @@ fused into the rest. There are no tensor hooks in it, which Dynamo traces only u
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -71,7 +72,7 @@ class ModuleWatch:
     def __init__(self, elements: int) -> None:
         self.looking = False
         self.elements = elements
-        self._cells: list[tuple[nn.Module, _Cell]] = []
+        self._cells: list[tuple[weakref.ref[nn.Module], _Cell]] = []  # a model may go when its training is over
         self._roots: list[_Cell] = []
         self._touched: list[_Cell] = []
         self._staying: list[RemovableHandle] = []
@@ -86,14 +87,18 @@ class ModuleWatch:
                 self._roots.append(cell)
                 self._staying.append(inner.register_forward_hook(self._hook(cell)))
             else:
-                self._cells.append((inner, cell))
+                self._cells.append((weakref.ref(inner), cell))
                 if self.looking:
                     self._passing.append(inner.register_forward_hook(self._hook(cell)))
 
     def look(self, looking: bool) -> None:
         """Begins or ends looking at modules inside the models. **Cost**: microseconds per module, where it changes."""
         if looking and not self._passing:
-            self._passing = [module.register_forward_hook(self._hook(cell)) for module, cell in self._cells]
+            self._cells = [(reference, cell) for reference, cell in self._cells if reference() is not None]
+            for reference, cell in self._cells:
+                module = reference()
+                if module is not None:
+                    self._passing.append(module.register_forward_hook(self._hook(cell)))
         elif not looking and self._passing and not any(cell.compiled for _, cell in self._cells):
             self._take_out(self._passing)
         self.looking = looking

@@ -5,6 +5,7 @@ A weight that had a gradient and is the same after the step has lost its update 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -81,7 +82,7 @@ class BufferWatch:
     """Buffers that were finite at the start, when they were added; masks of minus infinity were not."""
 
     def __init__(self) -> None:
-        self._buffers: dict[str, tuple[nn.Module, str]] = {}
+        self._buffers: dict[str, tuple[weakref.ref[nn.Module], str]] = {}
 
     def attach(self, model: nn.Module, prefix: str = "") -> None:
         """Remembers the buffers of `model` that are finite now. **Cost**: a host sync per buffer, once."""
@@ -89,13 +90,13 @@ class BufferWatch:
             for own, buffer in module.named_buffers(recurse=False):
                 path = ".".join(part for part in (prefix, path_of(name), own) if part)
                 if _worth_looking(buffer) and bool(torch.isfinite(buffer).all()):
-                    self._buffers[path] = (module, own)
+                    self._buffers[path] = (weakref.ref(module), own)
 
     def look(self, numbers: Numbers) -> list[str]:
         """Adds the extremes of each buffer under "buffers"; their names in that order."""
         names = []
-        for path, (module, own) in self._buffers.items():
-            buffer = getattr(module, own, None)
+        for path, (reference, own) in self._buffers.items():
+            buffer = getattr(reference(), own, None)
             if isinstance(buffer, Tensor) and _worth_looking(buffer):
                 for end in torch.aminmax(buffer.detach()):
                     numbers.add("buffers", end)
