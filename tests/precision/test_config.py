@@ -33,6 +33,14 @@ def test_every_key_reaches_the_front_door():
     assert precision.autocast().fast_dtype is torch.float16
 
 
+def test_a_scaler_for_inference_is_refused():
+    """Without an optimizer there is nothing to scale; the same configuration trains with one."""
+    config = {"mode": "fp16-mixed", "scaler": {"init_scale": 256.0}}
+    with pytest.raises(InvalidValueError, match="scaler is 'GradScaler'; accepted is None without an optimizer"):
+        Precision.from_config(config)
+    assert make(config).scaler.get_scale() == 256.0
+
+
 def test_an_empty_configuration_is_the_default():
     """Nothing set is "auto" without clipping or accumulation."""
     assert make({}).mode == Precision("auto", torch.optim.SGD(nn.Linear(2, 1).parameters(), 0.1)).mode

@@ -162,6 +162,12 @@ REFUSED = {
         InvalidValueError,
         r"scaler is 'GradScaler'; accepted is None in mode 'bf16-mixed'",
     ),
+    "scaler for inference": (
+        lambda: Precision("fp16-mixed", scaler=GradScaler("cpu")),
+        lambda: Precision("fp16-mixed"),
+        InvalidValueError,
+        r"scaler is 'GradScaler'; accepted is None without an optimizer. Inference has no gradients",
+    ),
     "scaler, disabled": (
         lambda: Precision("fp16-mixed", sgd(), scaler=GradScaler("cpu", enabled=False)),
         lambda: Precision("fp16-mixed", sgd(), scaler=GradScaler("cpu", enabled=True)),

@@ -104,10 +104,13 @@ def check_policy(mode: Mode, policy: object) -> None:
         raise InvalidValueError("policy", policy, "None in mode 'fp32'", advice)
 
 
-def check_scaler(mode: Mode, scaler: object) -> None:
-    """Raises `InvalidValueError` for a scaler that is not ours, is off, or belongs to no loss scale."""
+def check_scaler(mode: Mode, scaler: object, optimizers: Sequence[object]) -> None:
+    """Raises `InvalidValueError` for a scaler that is not ours, is off, belongs to no loss scale, or to inference."""
     if scaler is None:
         return
+    if not optimizers:
+        advice = "Inference has no gradients, so nothing is scaled: leave the scaler out."
+        raise InvalidValueError("scaler", type(scaler).__name__, "None without an optimizer", advice)
     if not isinstance(scaler, GradScaler):
         advice = "Make one and load the other's state: GradScaler(device).load_state_dict(old.state_dict())."
         raise InvalidValueError("scaler", type(scaler).__name__, "a mixprec.GradScaler", advice)

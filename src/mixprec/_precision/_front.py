@@ -21,6 +21,7 @@ from mixprec._precision import _config as config
 from mixprec._precision import _sync as sync
 from mixprec._precision import _window as window
 from mixprec._precision._mode import AUTO, mode_named
+from mixprec._precision._sharded import check_sharding
 from mixprec._precision._sums import FiniteSums, has_gradient, multiply_, parameters_of
 from mixprec._scaler import GradScaler
 from mixprec._schedule import Schedule
@@ -97,8 +98,9 @@ class Precision:
         self._schedulers = choose.listed(scheduler)
         checks.check_optimizers(self._mode, optimizers)
         checks.check_lowering(self._mode, model)
+        check_sharding(self._mode, model)
         checks.check_policy(self._mode, policy)
-        checks.check_scaler(self._mode, scaler)
+        checks.check_scaler(self._mode, scaler, optimizers)
         checks.check_schedules(self._schedulers, optimizers)
         checks.check_parameters(self._mode, optimizers, checks.names_of(model, optimizers))
         self.optimizers = optimizers
