@@ -18,7 +18,7 @@ from mixprec.records import Confidence, Evidence, Severity, Verdict
 __all__ = ["looked_at", "only_the_scale", "open_question", "rank", "verdicts"]
 
 RANKS: tuple[tuple[str, ...], ...] = (
-    ("MP132",),
+    ("MP132", "MP013"),
     ("MP131", "MP136"),
     ("MP003", "MP004", "MP018", "MP170", "MP002", "MP005", "MP142", "MP006", "MP007", "MP008", "MP025", "MP024"),
     ("MP022", "MP084", "MP028", "MP027", "MP009", "MP143", "MP144", "MP145", "MP146"),
@@ -31,7 +31,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("MP090", "MP081", "MP080", "MP168", "MP065", "MP064", "MP068", "MP088", "MP061"),
     ("MP001", "MP060"),
     ("MP147", "MP019", "MP021", "MP020", "MP083"),
-    ("MP012", "MP013", "MP135", "MP038", "MP051", "MP133"),
+    ("MP012", "MP135", "MP038", "MP051", "MP133"),
 )
 """Rows of causes, the first to be repaired first: what invalidates everything else, what breaks the protocol, what
 breaks the numbers, what costs accuracy, what costs nothing but time."""
@@ -59,8 +59,8 @@ NUMBERS = frozenset(code for row in RANKS[6:9] for code in row) | {"MP134"}
 
 FOLLOWS: dict[str, frozenset[str]] = {
     **dict.fromkeys(NUMBERS, BREAKS_NUMBERS),
-    "MP012": NUMBERS | BREAKS_NUMBERS | {"MP146", "MP084"},
-    "MP013": NUMBERS | BREAKS_NUMBERS | {"MP012"},
+    "MP012": NUMBERS | BREAKS_NUMBERS | {"MP146", "MP084", "MP013"},
+    "MP131": frozenset({"MP013"}),
     "MP135": NUMBERS | BREAKS_NUMBERS | {"MP016"},
     "MP038": NUMBERS | BREAKS_NUMBERS,
     "MP051": NUMBERS | BREAKS_NUMBERS | {"MP012"},

@@ -69,7 +69,7 @@ def _given(arm: Arm, fault: Fault) -> Verdict:
     if earlier:
         code = "MP135"
     elif weights and _weights_read(fault):
-        code = "MP136"
+        code = "MP136" if fault.iteration == 0 else "MP135"
     else:
         code = "MP131"
     at = fault.op.location
