@@ -7,6 +7,8 @@ import re
 import pytest
 
 from mixprec.lint import lint_source
+from mixprec.lint._view import FileView
+from mixprec.lint.protocol import trace
 from mixprec.records import Severity
 
 HEALTHY = {
@@ -585,3 +587,27 @@ def test_a_mistake_is_found_behind_another_name(name):
     found = [f for f in lint_source(source, "train.py") if f.severity is not Severity.INFO]
 
     assert [(f.location.line, f.code) for f in found] == wanted
+
+
+MANY = """\
+def back(loss):
+    scaler.scale(loss).backward()
+
+
+for x in loader:
+""" + "".join(
+    f"""\
+    back(loss_of(x[{place}]))
+    scaler.step(opt)
+    scaler.update()
+    opt.zero_grad()
+"""
+    for place in range(14)
+)
+
+
+def test_a_call_that_is_walked_no_more_is_taken_for_anything():
+    """A function is walked only so often; from then on its calls may have done whatever it does."""
+    view = FileView("train.py", SETUP + MANY)
+
+    assert [conclusion.kind for conclusion in view.memo(trace).conclusions] == []

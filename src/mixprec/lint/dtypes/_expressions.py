@@ -113,6 +113,8 @@ class Expressions(Displays):
             if first.items is not None and second.items is not None:
                 return Items((*first.items, *second.items))
             return Items(None, join(element(first), element(second)))
+        if isinstance(first, Items) and isinstance(operator, ast.Mult) and not isinstance(second, (Items, Tensor)):
+            return Items(None, element(first))
         if Symbol.LEAST in (first, second) and isinstance(operator, (ast.Mult, ast.Div)):
             return NUMBER
         numeric = all(value is NUMBER or number_of(value) is not None for value in (first, second))

@@ -256,9 +256,11 @@ def _wants_care(value: Value) -> bool:
 
 
 def _cuts(node: ast.AST) -> bool:
-    """Whether a chain of calls takes its value out of the graph: `loss.detach().mean()`."""
+    """Whether a chain of calls takes its value, or one that it is given, out of the graph: `loss.detach().mean()`."""
     while isinstance(node, (ast.Call, ast.Attribute)):
         if isinstance(node, ast.Attribute) and node.attr in _OUT_OF_GRAPH:
+            return True
+        if isinstance(node, ast.Call) and any(_cuts(arg) for arg in node.args):
             return True
         node = node.func if isinstance(node, ast.Call) else node.value
     return False

@@ -72,6 +72,8 @@ class Functions(Binding):
         self.walks[node] += 1
         out_of_reach = node in self.stack or len(self.stack) >= DEEPEST or self.walks[node] > MOST_WALKS
         if out_of_reach or node in function.view.memo(facts).generators:
+            if function.view.memo(facts).is_hot(node):
+                self.machine.escape(path, list(path.optimizers))
             path.result = Opaque(f"?{id(call)}{self.place(path)}", bool(path.loops), unsure=True)
             return [path]
         known = function.view.memo(facts)

@@ -90,7 +90,7 @@ class Library(Events):
             return Scheduler(f"sched{id(call)}", args[0].key if isinstance(args[0], Optimizer) else None)
         if self._makes_optimizer(call, name, tail):
             return self._new_optimizer(call, tail, args, path)
-        if name in _MADE_OF_NUMBERS and "requires_grad" not in kwargs:
+        if name in _MADE_OF_NUMBERS and not ("requires_grad" in kwargs and self._is_start(call, args, path)):
             return Opaque(f"{tail}{id(call)}{self.place(path)}", bool(path.loops), cut=f"{name}(...)")
         if name in ("list", "tuple", "reversed", "sorted", "iter") and len(args) == 1 and isinstance(args[0], Items):
             return args[0]
@@ -98,6 +98,11 @@ class Library(Events):
             value = self.opaque(args[0])
             return replace(value, key=short(f"{name}({value.key})"), number=True)
         return None
+
+    def _is_start(self, call: ast.Call, args: list[Value], path: Path) -> bool:
+        """Whether a tensor that asks for gradients may be what is trained: made of constants, or used as such."""
+        constant = not args or isinstance(args[0], (Const, Items))
+        return constant or self._is_leaf_used(call, path)
 
     def _makes_optimizer(self, call: ast.Call, name: str, tail: str) -> bool:
         if name.startswith("torch.optim."):

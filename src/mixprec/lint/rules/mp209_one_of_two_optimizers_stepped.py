@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
 from mixprec.lint.protocol import facts, last_name
+from mixprec.lint.protocol._last_name import assigned
 from mixprec.records import Finding, Severity
 
 _NO_STEP = frozenset({"enumerate", "id", "isinstance", "len", "list", "print", "repr", "tuple", "type", "zip"})
@@ -80,10 +81,8 @@ for x, y in loader:
 def _is_made(view: FileView, name: str) -> bool:
     """Whether an optimizer of PyTorch is put under `name` here."""
     return any(
-        last_name(target) == name
-        for assign in view.nodes(ast.Assign)
-        for target in assign.targets
-        if isinstance(assign.value, ast.Call) and (view.dotted(assign.value.func) or "").startswith("torch.optim.")
+        target == name and isinstance(value, ast.Call) and (view.dotted(value.func) or "").startswith("torch.optim.")
+        for target, value in assigned(view)
     )
 
 
