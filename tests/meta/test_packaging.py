@@ -74,7 +74,7 @@ def test_the_installed_version_is_the_sources_version():
 
 def development_requirements() -> list[Requirement]:
     """What `pip install -e .[dev]` asks for by name, the extras that `dev` pulls in included."""
-    wanted, seen = {"dev", "report", "examples", "lsp", "kernels", "docs"}, []
+    wanted, seen = {"dev", "report", "examples", "lsp", "kernels", "docs", "tensorboard", "wandb"}, []
     for text in importlib.metadata.requires("mixprec") or []:
         requirement = Requirement(text)
         marker = requirement.marker
