@@ -1,0 +1,200 @@
+"""What no recording of this machine shows, and look-alikes told apart: judges asked about records written by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from mixprec.doctor._arm import Arm, Crash, Event, Examination, OptimizerRecord, RegionRecord, ScalerRecord, StepRecord
+from mixprec.doctor._verdict import verdicts
+from mixprec.doctor.judges import bad_data, nan_hidden, ranks_disagree, reduce_in_half
+from mixprec.records import Finding, Location, Severity
+
+SITE = Location(file="train.py", line=9)
+OTHER = Location(file="train.py", line=20)
+SCALER = ScalerRecord(0, "GradScaler", SITE, init_scale=65536.0)
+ADAM = OptimizerRecord(0, "Adam", SITE, parameter_dtypes={"float32": 9}, parameters=2, parameters_of_model=2)
+FP16 = RegionRecord(SITE, "cpu", "float16", True, entered=3, modules=3, low_ops=3)
+BATCH = StepRecord(0, 0, 0, batch="a", loss=1.0)
+
+
+def examined(**observed: object) -> Examination:
+    """An examination of which only the observing arm is known."""
+    return Examination(("train.py",), (Arm("observe", **observed),))  # type: ignore[arg-type] # fields by name
+
+
+def crashed(message: str, kind: str = "RuntimeError", **more: object) -> Examination:
+    """The script raised `message` on line 9."""
+    given = {"frames": (SITE,), **{key: more.pop(key) for key in ("in_region", "in_backward") if key in more}}
+    return examined(crash=Crash(kind, message, **given), ended="crashed", **more)  # type: ignore[arg-type] # fields by name
+
+
+def protocol(*kinds: str, **data: object) -> tuple[Event, ...]:
+    """Calls in order, each on a line of its own; `unscale` is the script's."""
+    return tuple(
+        Event(kind, n, scaler=0, optimizer=0, site=Location(file="train.py", line=n), data={"enabled": True, **data})
+        for n, kind in enumerate(kinds)
+    )
+
+
+def codes(examination: Examination) -> list[str]:
+    """The codes of all verdicts, first the cause to repair."""
+    return [verdict.code for verdict in verdicts(examination)]
+
+
+RAISED = [
+    ("value cannot be converted to type c10::Half without overflow", "MP041"),
+    ("\"lu_factor_cpu\" not implemented for 'Half'", "MP053"),
+    ("linalg.inv: Low precision dtypes not supported. Got BFloat16", "MP053"),
+    ("MKL FFT doesn't support tensors of type: Half", "MP053"),
+    ("\"histogram_cpu\" not implemented for 'BFloat16'", "MP164"),
+    ("could not create a primitive descriptor for the LSTM forward propagation primitive.", "MP164"),
+    ("Got unsupported ScalarType BFloat16", "MP172"),
+    ("Attempting to unscale FP16 gradients.", "MP084"),
+    ("Closure use is not currently supported if GradScaler is enabled.", "MP024"),
+    ("element 0 of tensors does not require grad and does not have a grad_fn", "MP144"),
+    ("The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler.", "MP017"),
+    ("aten._to_copy.default encountered during backward but not found in storage", "MP165"),
+    ("Recomputed values for the following tensors have different metadata: saved {'dtype': torch.float16}", "MP089"),
+]
+
+
+@pytest.mark.parametrize(("message", "code"), RAISED, ids=[code + "-" + message[:20] for message, code in RAISED])
+def test_messages_that_name_their_cause(message: str, code: str) -> None:
+    """What PyTorch 2.13 raises for a cause is that cause's verdict, alone, at the user's line."""
+    found = verdicts(crashed(message))
+    assert [verdict.code for verdict in found] == [code]
+    assert found[0].location == SITE
+
+
+MIXED = [
+    ("Index put requires the source and destination dtypes match, got Float for the destination and Half for the "
+     "source.", "float16", False, "MP162"),
+    ("scatter(): Expected self.dtype to be equal to src.dtype, got Float and Half", "float16", False, "MP162"),
+    ("expected m1 and m2 to have the same dtype, but got: c10::Half != float", None, True, "MP082"),
+    ("mat1 and mat2 must have the same dtype, but got Float and Half", None, False, "MP163"),
+    ("Input type (float) and bias type (c10::Half) should be the same", None, False, "MP163"),
+    ("mixed dtype (CPU): expect parameter to have scalar type of Float, not Half", None, False, "MP163"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "region", "backward", "code"), MIXED, ids=[row[3] + row[0][:9] for row in MIXED])
+def test_where_dtypes_met_says_why(message: str, region: str | None, backward: bool, code: str) -> None:
+    """A dtype mismatch is another cause in an indexed write, in a backward of the user's, and at a half model."""
+    assert codes(crashed(message, in_region=region, in_backward=backward)) == [code]
+
+
+def test_an_error_of_the_scripts_own_is_no_cause() -> None:
+    """A KeyError is nobody's mixed precision."""
+    assert codes(crashed("'labels'", "KeyError")) == []
+
+
+AGAIN = "unscale_() has already been called on this optimizer since the last update()."
+
+
+def test_unscaled_twice_in_one_window() -> None:
+    """Without gradients cleared between, it is one window that is unscaled at every micro-batch."""
+    events = protocol("backward", "unscale", "backward", "unscale", of_scale=True)
+    assert codes(crashed(AGAIN, events=events)) == ["MP007"]
+
+
+def test_unscaled_twice_because_an_iteration_left_early() -> None:
+    """With gradients cleared and a backward between, the step and update of the iteration before were left out."""
+    first = ("backward", "unscale", "scaler_step", "update")
+    events = protocol(*first, "zero_grad", "backward", "unscale", "zero_grad", "backward", "unscale")
+    found = verdicts(crashed(AGAIN, events=events, steps=(BATCH,)))[0]
+    assert (found.code, found.location.line) == ("MP142", 2)
+
+
+def test_unscaled_twice_because_nobody_updates() -> None:
+    """With a direct step between and no update in the whole run, it is update() that is missing."""
+    events = protocol("zero_grad", "backward", "unscale", "step", "zero_grad", "backward", "unscale")
+    assert codes(crashed(AGAIN, events=events))[0] == "MP005"
+
+
+NO_CHECKS = "No inf checks were recorded for this optimizer."
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "code"),
+    [
+        ((dataclasses.replace(ADAM, parameters_with_grad_ever=2),), "MP143"),
+        ((ADAM, dataclasses.replace(ADAM, optimizer=1, parameters_with_grad_ever=2)), "MP143"),
+        ((ADAM,), "MP144"),
+        ((dataclasses.replace(ADAM, parameters_of_model=0),), "MP145"),
+    ],
+    ids=["had one before", "another has one", "nobody has one", "belongs to no model"],
+)
+def test_one_message_three_causes(optimizers: tuple[OptimizerRecord, ...], code: str) -> None:
+    """`No inf checks` is a step without gradients, a loss cut from the graph, or an optimizer of other parameters."""
+    events = protocol("scale", "backward", "scaler_step", of_scale=True, state="scaled")
+    examination = crashed(NO_CHECKS, "AssertionError", events=events, optimizers=optimizers)
+    assert codes(examination)[0] == code
+
+
+def steps_of(rank: int, skipped: list[bool]) -> list[StepRecord]:
+    """A rank's steps through a scaler."""
+    return [
+        StepRecord(0, n, n, scaler=0, loss=1.0, scale=64.0, scale_after=64.0, skipped=skip, rank=rank)
+        for n, skip in enumerate(skipped)
+    ]
+
+
+def test_ranks_that_find_different_infinities() -> None:
+    """The same number of updates and a step that one rank alone skipped: found_inf is not shared."""
+    steps = (*steps_of(0, [False, True, False]), *steps_of(1, [False, False, False]))
+    found = ranks_disagree.judge(examined(ranks=2, steps=steps, scalers=(SCALER,)))
+    assert found is not None
+    assert found.code == "MP026"
+
+
+def test_ranks_that_update_differently() -> None:
+    """Nobody skipped and one rank made more updates: the scales drift apart for another reason."""
+    steps = (*steps_of(0, [False] * 6), *steps_of(1, [False] * 9))
+    found = ranks_disagree.judge(examined(ranks=2, steps=steps, scalers=(SCALER,)))
+    assert found is not None
+    assert found.code == "MP160"
+
+
+def test_ranks_that_agree() -> None:
+    """The same skips and the same number of updates on both ranks are nothing to say."""
+    steps = (*steps_of(0, [True, False]), *steps_of(1, [True, False]))
+    assert ranks_disagree.judge(examined(ranks=2, steps=steps, scalers=(SCALER,))) is None
+
+
+@pytest.mark.parametrize(("amax", "speaks"), [(40000.0, True), (300.0, False)])
+def test_a_sum_over_ranks_in_fp16(amax: float, speaks: bool) -> None:
+    """An FP16 sum is accused if what two ranks add may pass 65504 and steps were skipped, and not otherwise."""
+    event = Event("all_reduce", 0, site=SITE, data={"dtype": "float16", "amax": amax})
+    steps = tuple(steps_of(0, [True, False]))
+    found = reduce_in_half.judge(examined(ranks=2, events=(event,), steps=steps))
+    assert (found is not None) is speaks
+
+
+def test_a_log_that_filters_nan() -> None:
+    """A Trainer's filter is accused where the loss really was NaN, and not for being there."""
+    lint = (Finding("MP133", "nan-hidden-in-log", Severity.WARNING, "", OTHER),)
+    bad = dataclasses.replace(examined(steps=(dataclasses.replace(BATCH, loss=float("nan")),)), lint=lint)
+    good = dataclasses.replace(examined(steps=(BATCH,)), lint=lint)
+    found = nan_hidden.judge(bad)
+    assert found is not None
+    assert (found.code, found.location) == ("MP133", OTHER)
+    assert nan_hidden.judge(good) is None
+
+
+def test_a_mask_among_the_inputs_is_no_bad_data() -> None:
+    """A batch with minus infinity in it that trains well is not accused; one that breaks the loss is."""
+    masked = dataclasses.replace(BATCH, batch_finite=False)
+    assert bad_data.judge(examined(steps=(masked,))) is None
+    broken = bad_data.judge(examined(steps=(dataclasses.replace(masked, loss=float("nan")),)))
+    assert broken is not None
+    assert broken.code == "MP131"
+
+
+def test_lint_alone_is_no_verdict() -> None:
+    """What only the text shows and the run does not is no verdict on the run."""
+    lint = tuple(
+        Finding(code, "", Severity.ERROR, "", SITE) for code in ("MP002", "MP003", "MP016", "MP017", "MP020", "MP048")
+    )
+    assert codes(dataclasses.replace(examined(steps=(BATCH,), optimizers=(ADAM,)), lint=lint)) == []
