@@ -1,7 +1,4 @@
 """A layer adds noise that no seed controls: the same batch gives another loss in every run, and some runs break."""
-import os
-import struct
-
 import torch
 from torch import nn
 
