@@ -81,7 +81,7 @@ def _learns_as(control: Arm | None, arm: Arm) -> bool:
     if not pairs or not all(math.isfinite(number) for pair in pairs for number in pair):
         return not pairs
     mine, theirs = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
-    return abs(mine - theirs) <= LIKE * max(abs(mine), abs(theirs))
+    return bool(abs(mine - theirs) <= LIKE * max(abs(mine), abs(theirs)))
 
 
 def with_patch(diagnosis: Diagnosis, change: Change, arm: Arm) -> Diagnosis:
