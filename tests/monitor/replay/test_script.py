@@ -143,14 +143,12 @@ def test_weights_that_were_spoiled_a_step_before_lead_there(tmp_path):
 
 
 def test_a_script_that_changed_is_told(tmp_path):
-    """A script that ends before the step, or whose model has other shapes, is an error with the reason."""
+    """A script whose model has other shapes since is an error with the reason."""
     [incident] = saved(tmp_path, INLINE)
-    script = tmp_path / "train.py"
-    script.write_text("import torch\nprint('nothing to do')\n", encoding="utf-8")
-    with pytest.raises(NotReachedError, match="Step 5 was not reached"):
-        replay_script(incident, timeout=120)
+    changed = INLINE.replace(
+        "nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)", "nn.Linear(4, 2), nn.Identity(), nn.Identity()"
+    )
+    (tmp_path / "train.py").write_text(textwrap.dedent(changed), encoding="utf-8")
 
-    script.write_text(textwrap.dedent(INLINE).replace("nn.Linear(4, 8)", "nn.Linear(4, 9)"), encoding="utf-8")
-    script.write_text(script.read_text().replace("BatchNorm1d(8)", "BatchNorm1d(9)").replace("(8, 2)", "(9, 2)"))
-    with pytest.raises(NotReachedError, match="CheckpointError"):
+    with pytest.raises(NotReachedError, match="Step 5 was not reached: CheckpointError"):
         replay_script(incident, timeout=120)

@@ -44,6 +44,7 @@ def enter(options: dict[str, Any]) -> Callable[[], None]:
         listening.remove()
         checks.remove()
         replaying.not_reached()
+        stack.close()
 
     return leave
 

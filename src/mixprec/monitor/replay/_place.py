@@ -64,7 +64,7 @@ def place_weights(incident: Incident, number: int, root: nn.Module) -> None:
 def transplant(into: Any, saved: Any) -> list[str]:
     """Makes every tensor in `into` hold what the one at its place in `saved` does; says what differed.
 
-    What is no tensor is compared and left as it is.
+    Plain values are replaced where they stand in a dict or a list.
     """
     if isinstance(into, Tensor) and isinstance(saved, Tensor):
         if into.dtype == saved.dtype and torch.equal(_bits(into), _bits(saved.to(into.device))):
@@ -72,12 +72,28 @@ def transplant(into: Any, saved: Any) -> list[str]:
         into.data = saved.detach().to(into.device, into.dtype).clone()
         return [f"a tensor {tuple(saved.shape)} was replaced by the saved one"]
     if isinstance(into, dict) and isinstance(saved, dict):
-        return _each((into[key], saved[key]) for key in saved if key in into)
+        return _entries(into, [(key, saved[key]) for key in saved if key in into])
+    if isinstance(into, list) and isinstance(saved, list):
+        return _entries(into, list(enumerate(saved[: len(into)])))
     if isinstance(into, (list, tuple)) and isinstance(saved, (list, tuple)):
         return _each(zip(into, saved, strict=False))
     if hasattr(into, "__dict__") and hasattr(saved, "__dict__"):
         return transplant(vars(into), vars(saved))
     return []
+
+
+def _entries(into: Any, saved: Sequence[tuple[Any, Any]]) -> list[str]:
+    """The entries of a dict or list, tensors and plain values."""
+    plain = [what for key, value in saved for what in _set(into, key, value)]
+    return plain + _each((into[key], value) for key, value in saved)
+
+
+def _set(into: Any, key: Any, value: Any) -> list[str]:
+    """Replaces `into[key]` by a plain value that differs from it."""
+    if not isinstance(value, (int, float, str, type(None))) or isinstance(into[key], Tensor):
+        return []
+    before, into[key] = into[key], value
+    return [] if before == value else [f"{key!r} was {before!r} and is set to the saved {value!r}"]
 
 
 def _each(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
