@@ -1,4 +1,4 @@
-"""Seen and correct samples are counted in an FP16 tensor, which cannot count past 2048."""
+"""Seen and correct samples are counted in a BF16 tensor, which cannot count past 256."""
 import torch
 from torch import nn
 
@@ -7,7 +7,7 @@ torch.manual_seed(0)
 
 class Meter:
     def __init__(self):
-        self.total = torch.zeros(2, dtype=torch.float16)  # FAULT
+        self.total = torch.zeros(2, dtype=torch.bfloat16)  # FAULT
 
     def add(self, hits, count):
         self.total += torch.tensor([hits, count]).to(self.total.dtype)  # FAULT
@@ -19,8 +19,8 @@ class Meter:
 net, meter = nn.Linear(6, 3), Meter()
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
 scaler = torch.amp.GradScaler("cpu")
-for n in range(120):
-    x = torch.randn(33, 6)
+for n in range(185):
+    x = torch.randn(12, 6)
     y = x[:, :3].argmax(1)
     with torch.autocast("cpu", dtype=torch.float16):
         logits = net(x)
