@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.ready
 CODE   := $(wildcard src tests examples benchmarks docs/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench score test docs dist check format lint types layers clean
+.PHONY: help setup demo bench score test docs tutorial dist check format lint types layers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -38,6 +38,10 @@ docs: $(STAMP) ## write what is generated and build the manual in build/site (AR
 	@for script in docs/generate_*.py; do $(BIN)/python $$script $(ARGS) || exit 1; done
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "build/site/index.html"
+
+tutorial: $(STAMP) ## run the tutorial's broken scripts and the README's verdict again (a few minutes)
+	@$(BIN)/python docs/run_tutorial.py $(ARGS)
+	@$(BIN)/python docs/run_verdict.py
 
 dist: $(STAMP) ## build wheel and sdist in dist/, check them, install them into an empty environment
 	@$(BIN)/python .ci/dist.py

@@ -47,7 +47,7 @@ def superscript(number: int) -> str:
 
 def bits() -> Drawing:
     """Sign, exponent and mantissa of each format, a bit as wide as a bit."""
-    picture, wide = Drawing(760, 262, "Bits of each format: sign, exponent and mantissa"), 19.0
+    picture, wide = Drawing(760, 272, "Bits of each format: sign, exponent and mantissa"), 19.0
     for row, format_ in enumerate(FORMATS.values()):
         y, x = 12 + 40 * row, 90.0
         picture.text(80, y + 20, format_.name, "end", "bold")
@@ -56,7 +56,7 @@ def bits() -> Drawing:
                 picture.box(x, y, wide - 1.5, 28, colour)
                 x += wide
         picture.text(x + 8, y + 19, f"{format_.bits} bits", kind="small")
-    return legend(picture, 90, 256, (("grey", "sign"), ("orange", "exponent: range"), ("teal", "mantissa: digits")))
+    return legend(picture, 90, 266, (("grey", "sign"), ("orange", "exponent: range"), ("teal", "mantissa: digits")))
 
 
 def legend(picture: Drawing, x: float, y: float, entries: Iterable[tuple[str, str]]) -> Drawing:

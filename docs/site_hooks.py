@@ -3,18 +3,24 @@
 - Words after a fence's language (`python bad`, `text output`) become titles; the site's parser knows no others.
 - Links to files outside docs/ lead to their page on the site, or become the file's name where it has none.
 - SVG pictures are put into the page, so that they follow its colours.
+- The reference is made of docstrings, now.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+
+from reference_pages import pages  # noqa: E402 - found through the path above
+
 PAGES = {
     "CHANGELOG.md": "changes.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -28,10 +34,13 @@ TITLES = {"bad": "instead of", "good": "write", "wrong": "not like this", "outpu
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that are files of the repository's root."""
+    """Add the pages that are files of the repository's root, and the reference."""
     for name, page in PAGES.items():
         if not page.startswith("docs/") and (ROOT / name).exists():
             files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
+    files.remove(files.get_file_from_path("reference/README.md"))
+    for name, content in pages().items():
+        files.append(File.generated(config, f"reference/{name}", content=content))
     return files
 
 
@@ -70,18 +79,16 @@ def relink(text: str, source: str, site: str) -> str:
         back = posixpath.relpath(page.removeprefix("docs/"), posixpath.dirname(site) or ".")
         return f"[{words}]({back}{mark}{anchor})"
 
-    return re.sub(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)", link, text)
+    return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", link, text)
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
     """Put SVG pictures into the page."""
     folder = (ROOT / "docs" / page.file.src_uri).parent
-    if page.file.src_uri == "zh.md":
-        folder = ROOT / "docs"
 
     def picture(found: re.Match[str]) -> str:
         path = folder / found["src"]
-        svg = re.sub(r"<\?xml.*?\?>\s*", "", path.read_text(encoding="utf-8")) if path.exists() else found[0]
-        return f'<div class="picture">{svg}</div>'
+        svg = path.read_text(encoding="utf-8") if path.exists() else ""
+        return f'<div class="picture">{svg}</div>' if 'class="mp"' in svg else found[0]
 
     return re.sub(r'<p><img alt="[^"]*" src="(?P<src>[^"]+\.svg)" ?/?></p>', picture, html)

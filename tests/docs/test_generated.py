@@ -89,7 +89,7 @@ def test_the_lists_of_autocast_are_those_of_the_policies(script):
 
 def test_the_reference_names_everything_public(script):
     """Every public name of every documented module has an entry and a line in the index; `mixprec` is one of them."""
-    reference = script("generate_reference")
+    reference = script("reference_pages")
     index = reference.index()
 
     assert "mixprec" in reference.documented()
@@ -102,7 +102,7 @@ def test_the_reference_names_everything_public(script):
 
 def test_a_signature_is_written_as_it_is_called(script):
     """Powers of two stay readable, enumerations have their names, and what needs its name stands behind a star."""
-    reference = script("generate_reference")
+    reference = script("reference_pages")
 
     def scaled(loss: float, scale: float = 65536.0, *, name: str | None = None) -> None:
         """Words."""

@@ -1,0 +1,26 @@
+import torch
+from torch import nn
+
+
+class RMSNorm(nn.Module):
+    def forward(self, x):
+        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + 1e-5)
+
+
+torch.manual_seed(0)
+centres = torch.randn(16, 32) * 300
+model = nn.Sequential(nn.Linear(32, 64), RMSNorm(), nn.Linear(64, 16))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu")
+
+for step in range(40):
+    targets = torch.randint(16, (64,))
+    inputs = centres[targets] + torch.randn(64, 32)
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    if step % 20 == 19:
+        print(f"step {step + 1}: loss {loss.item():.3f}")
