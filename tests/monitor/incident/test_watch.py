@@ -12,7 +12,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from mixprec import GradScaler
-from mixprec._taps import listen
 from mixprec.monitor.incident import IncidentStore, IncidentWatch, load_incidents
 
 
@@ -30,15 +29,8 @@ class Net(nn.Module):
         return {"out": out if gain is None else out * gain}
 
 
-@contextlib.contextmanager
 def watched(folder, **options):
-    watch = IncidentWatch(IncidentStore(folder), **options)
-    listening = listen(watch)
-    try:
-        yield watch
-    finally:
-        watch.finish()
-        listening.remove()
+    return IncidentWatch(IncidentStore(folder), **options)
 
 
 def setup(scaler=None, lr=0.01):

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mixprec._taps import listen
 from mixprec._trace import source_line
 from mixprec.errors import CheckpointError, InvalidValueError, UnknownNameError
 from mixprec.monitor.incident import IncidentStore, IncidentWatch, load_incidents
@@ -34,8 +33,7 @@ def trained(folder, gains, scale=8.0, keep_batches=True):
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     scaler = torch.amp.GradScaler("cpu", init_scale=scale)
-    watch = IncidentWatch(IncidentStore(folder, keep_batches=keep_batches))
-    with listen(watch):
+    with IncidentWatch(IncidentStore(folder, keep_batches=keep_batches)):
         for gain in gains:
             optimizer.zero_grad()
             scaler.scale(loss_of(model, torch.randn(16, 4), gain)).backward()

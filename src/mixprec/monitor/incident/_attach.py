@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mixprec._script import child
-from mixprec._taps import listen
 from mixprec.monitor.incident._store import IncidentStore
 from mixprec.monitor.incident._watch import IncidentWatch
 
@@ -19,13 +18,6 @@ def attach(options: Mapping[str, Any]) -> Callable[[], None]:
     The other options are those of `IncidentStore`. Call it as soon as torch is imported: the random states of that
     moment are where a replay that has to run from the start begins.
     """
-    store = IncidentStore(**options)
-    watch = IncidentWatch(store, hear_checks=True)
-    listening = listen(watch)
-
-    def finish() -> None:
-        if not child.in_worker():
-            watch.finish()
-        listening.remove()
-
-    return finish
+    stack = contextlib.ExitStack()
+    stack.enter_context(IncidentWatch(IncidentStore(**options), hear_checks=True))
+    return stack.close

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from torch import nn
+from typing_extensions import Self
 
+from mixprec._taps import listen
 from mixprec.monitor.incident._checks import Checks
 from mixprec.monitor.incident._moment import Moment
 from mixprec.monitor.incident._random import RandomStates
@@ -19,7 +22,7 @@ __all__ = ["IncidentWatch"]
 
 
 class IncidentWatch(Windows):
-    """Hears training and saves the steps that fail to `store`; hand it to `mixprec._taps.listen`.
+    """Hears training, in the whole process, while its `with` block runs, and saves the steps that fail to `store`.
 
     Saved is a step that a scaler skipped, one whose loss is not finite before its optimizer steps (without a scaler),
     and one that the script left out by hand after such a loss. Of the failures of one kind the 1st, 2nd, 4th, 8th, …
@@ -30,10 +33,8 @@ class IncidentWatch(Windows):
     - `hear_checks`: also hear `isfinite` and its kin (see `Checks`), which the steps left out by hand need.
 
     ```python
-    watch = IncidentWatch(IncidentStore("run/incidents"))
-    listening = listen(watch)
-    ...                      # train
-    watch.finish(); listening.remove()
+    with IncidentWatch(IncidentStore("run/incidents")):
+        ...  # train
     ```
 
     **Cost** see `Windows`; a saved incident costs what writing it takes.
@@ -53,7 +54,19 @@ class IncidentWatch(Windows):
         self.counts: Counter[str] = Counter()
         self._saved = saved
         self._process = os.getpid()
-        self._checks = Checks(self.tested) if hear_checks else None
+        self._hear_checks = hear_checks
+        self._open_taps = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        self._open_taps.enter_context(listen(self))
+        if self._hear_checks:
+            self._open_taps.callback(Checks(self.tested).remove)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """The run ends: a step that was not taken is judged, and nothing is heard any more."""
+        self._open_taps.close()
+        self.finish()
 
     def judged(self, kind: str | None) -> None:
         """Saves the step if it failed and its turn has come."""
@@ -69,9 +82,3 @@ class IncidentWatch(Windows):
         if path is not None and self._saved is not None:
             self._saved(path, self.moment)
         return path
-
-    def finish(self) -> None:
-        """The run ends: a step that was left out last is judged, and nothing is heard any more."""
-        super().finish()
-        if self._checks is not None:
-            self._checks.remove()
