@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from benchmarks import accumulation, autocast_cost, gpt_step, headroom, lint_speed, optimizer_phase, page
+from benchmarks import accumulation, autocast_cost, gpt_step, headroom, lint_speed, monitor_cost, optimizer_phase, page
 from benchmarks.harness import Answer, Bench, document, machine
 from benchmarks.render import for_terminal, machine_line, targets_table
 
@@ -25,6 +25,7 @@ QUESTIONS: Mapping[str, Callable[[Bench, float], Answer]] = {
     "accumulation": accumulation.run,
     "headroom": headroom.run,
     "lint_speed": lint_speed.run,
+    "monitor_cost": monitor_cost.run,
 }
 QUICK_SHARE = 0.08
 CUDA_SHARE = 0.8

@@ -67,8 +67,10 @@ class Watched:
     def __init__(self, size: Size, device: str, level: Level | None = None, folder: str | None = None) -> None:
         torch.manual_seed(0)
         self.device = device
-        self.model = small_gpt.SmallGPT(size.width, size.blocks, size.heads, size.context).to(device)
-        self.text, self.next = (part.to(device) for part in small_gpt.batch(size.batch, size.context))
+        self.model = small_gpt.SmallGPT(
+            width=size.width, blocks=size.blocks, heads=size.heads, context=size.context
+        ).to(device)
+        self.text, self.next = (part.to(device) for part in small_gpt.batch(size.batch, context=size.context))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=True)
         self.scaler = torch.amp.GradScaler(device, init_scale=2.0**8)
         self.monitor: Monitor | None = None

@@ -7,7 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import accumulation, autocast_cost, gpt_step, headroom, lint_speed, optimizer_phase, small_gpt
+from benchmarks import (
+    accumulation,
+    autocast_cost,
+    gpt_step,
+    headroom,
+    lint_speed,
+    monitor_cost,
+    optimizer_phase,
+    small_gpt,
+)
 from benchmarks.harness import Bench
 from benchmarks.streams import streams
 
@@ -31,6 +40,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr(accumulation, "MICRO_BATCHES", 2)
     monkeypatch.setattr(gpt_step, "LOSS_AT", 2)
     monkeypatch.setattr(lint_speed, "QUICK_FILES", 3)
+    monkeypatch.setattr(monitor_cost, "SIZES", (monitor_cost.Size("tiny", "tiny", 8, 1, 2, 4, 2),))
     recorded = [replace(stream, weights_amax=stream.weights_amax[:100]) for stream in streams()]
     monkeypatch.setattr(headroom, "streams", lambda: recorded)
     return size
