@@ -82,7 +82,7 @@ def _write(diagnosis: Diagnosis, form: str, target: str | None) -> None:
     if form == "json":
         document = diagnosis_document(diagnosis)
     else:
-        from mixprec.report.html import diagnosis_page
+        from mixprec.report.html._diagnosis_view import diagnosis_page
 
         document = diagnosis_page(diagnosis)
     if target is None:

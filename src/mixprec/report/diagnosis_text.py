@@ -15,8 +15,9 @@ from mixprec.errors import UnknownNameError
 from mixprec.records import Evidence, Severity, Verdict
 from mixprec.report import text
 
-__all__ = ["arm_line", "arm_rows", "evidence_line", "print_diagnosis", "summary_of"]
+__all__ = ["COLUMNS", "ENDED", "arm_line", "arm_rows", "evidence_line", "print_diagnosis", "summary_of"]
 
+COLUMNS = ("arm", "changed", "ended", "steps", "skipped", "loss", "s")
 ENDED = {
     "finished": "finished",
     "stopped": "enough seen",
@@ -47,11 +48,7 @@ def print_diagnosis(screen: Console, diagnosis: Diagnosis) -> None:
         screen.print(text.pairs([(fact.what, value_of(fact)) for fact in diagnosis.looked_at]))
     if diagnosis.examination.arms:
         _section(screen, "arms")
-        screen.print(
-            text.table(
-                ("arm", "changed", "ended", "steps", "skipped", "loss", "s"), arm_rows(diagnosis), right=(3, 4, 5, 6)
-            )
-        )
+        screen.print(text.table(COLUMNS, arm_rows(diagnosis), right=(3, 4, 5, 6)))
     _print_lint(screen, diagnosis)
 
 
