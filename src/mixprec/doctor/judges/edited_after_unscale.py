@@ -43,7 +43,7 @@ def _say(examination: Examination, arm: Arm, step: StepRecord) -> Verdict:
 
 
 def _place(examination: Examination, arm: Arm, step: StepRecord) -> Location:
-    """The op between the two, if it was traced; a clip with a norm that is not finite; else the step."""
+    """The op between the two, if it was traced; else a clip with a norm that is not finite, or the step."""
     fault = culprit(examination)
     if (
         fault is not None
@@ -52,7 +52,6 @@ def _place(examination: Examination, arm: Arm, step: StepRecord) -> Location:
         and fault.op.location.line
     ):
         return fault.op.location
-    clips = [
-        e for e in arm.events if e.kind == "clip" and e.data.get("finite") is False and e.iteration == step.iteration
-    ]
-    return clips[-1].site if clips else step.site
+    calls = [e for e in arm.events if e.iteration == step.iteration and e.optimizer in (None, step.optimizer)]
+    clips = [e for e in calls if e.kind == "clip" and e.data.get("finite") is False]
+    return next((e.site for e in (*clips, *calls) if e.kind in ("clip", "scaler_step")), step.site)
