@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from mixprec.lint._names import AUTOCASTS
 from mixprec.lint.protocol._facts import ACTIVE, CLIPPERS, facts, last_name
+from mixprec.lint.protocol._last_name import is_super
 from mixprec.lint.protocol._path import Path
 from mixprec.lint.protocol._taint import combined, without_graph
 from mixprec.lint.protocol._values import (
@@ -196,6 +197,8 @@ class Calls(Library):
         """Optimizers and scalers that are handed to code which is not here are out of sight from then on."""
         nodes = [*call.args, *(given.value for given in call.keywords)]
         given = [self.optimizer(value, node, path) for value, node in zip(args, nodes, strict=False)]
+        if call in self.facts(path).entrusted and not _HARMLESS.search(name):
+            self.machine.escape(path, list(path.optimizers))
         optimizers = [one.key for one in given if one is not None]
         scaler = any(self.scaler(value, node, path) is not None for value, node in zip(args, nodes, strict=False))
         backward = "backward" in name
@@ -212,8 +215,7 @@ class Calls(Library):
         return (
             isinstance(func, Opaque)
             and isinstance(target, ast.Attribute)
-            and isinstance(target.value, ast.Name)
-            and target.value.id == "self"
+            and (is_super(target.value) or (isinstance(target.value, ast.Name) and target.value.id == "self"))
         )
 
 

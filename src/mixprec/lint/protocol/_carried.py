@@ -40,6 +40,9 @@ class Carried:
             if isinstance(attribute.ctx, ast.Load):
                 self._loads.setdefault(f".{attribute.attr}", []).append(attribute)
         self._seen: set[tuple[str, bool]] = set()
+        self._classes: dict[str, list[ast.ClassDef]] = {}
+        for cls in view.nodes(ast.ClassDef):
+            self._classes.setdefault(cls.name, []).append(cls)
         self._fetched = [call for call in view.nodes(ast.Call) if _fetches(call)]
 
     def functions(self, names: Iterable[str]) -> Iterator[ast.AST]:
@@ -58,6 +61,13 @@ class Carried:
                 )
 
             yield from (call for call in self._fetched if _may_fetch(call, name))
+
+    def objects(self, names: Iterable[str]) -> Iterator[ast.AST]:
+        """Where objects of these classes are made that can be called."""
+        for name in names:
+            if (name, True) not in self._seen and any(_is_callable(c) for c in self._classes.get(name, ())):
+                self._seen.add((name, True))
+                yield from (call for call in self.view.nodes(ast.Call) if last_name(call.func) == name)
 
     def names(self, names: Iterable[str]) -> Iterator[ast.AST]:
         """Where variables of these names are mentioned without being called."""
@@ -137,6 +147,10 @@ class Carried:
     def _named(self, name: str) -> Iterator[Def]:
         every: list[Def] = [*self.view.nodes(ast.FunctionDef), *self.view.nodes(ast.AsyncFunctionDef)]
         return (function for function in every if function.name == name)
+
+
+def _is_callable(cls: ast.ClassDef) -> bool:
+    return any(isinstance(node, _DEFS) and node.name == "__call__" for node in cls.body)
 
 
 def _fetches(call: ast.Call) -> bool:

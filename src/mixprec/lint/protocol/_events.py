@@ -263,9 +263,9 @@ class Events(Expressions):
         key = short(f"{base.key}.{attr}({','.join(a.key for a in args)})")
         if attr == "item":
             cut = None if base.mark is not None else "item()"
-            return self.done(call, path, replace(base, key=key, number=True, cut=cut))
+            return self.done(call, path, replace(base, key=key, number=True, cut=cut, region=None))
         if attr in _CUTS:
-            return self.done(call, path, replace(base, key=key, cut=None if base.mark else f"{attr}()"))
+            return self.done(call, path, replace(base, key=key, cut=None if base.mark else f"{attr}()", region=None))
         if attr == "requires_grad_" and base.cut is not None and self._is_leaf_used(call, path):
             return self.done(call, path, replace(base, key=key, cut=None))
         if attr in _KEEPING or (base.cut is not None and all(map(_has_no_graph, args))):

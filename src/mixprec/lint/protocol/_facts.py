@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mixprec.lint._constants import DTYPES
 from mixprec.lint._names import AUTOCASTS, SCALERS
 from mixprec.lint.protocol._carried import Carried
-from mixprec.lint.protocol._last_name import assigned, last_name
+from mixprec.lint.protocol._last_name import assigned, is_super, last_name
 from mixprec.lint.protocol._scaler_names import scaler_names
 
 if TYPE_CHECKING:
@@ -91,6 +91,13 @@ class Facts:
         self.switches: set[ast.AST] = set()
         self.core = False
         self.exits: set[ast.AST] = set()
+        self.entrusted: set[ast.AST] = set()
+        self.holders = {
+            name
+            for name, value in assigned(view)
+            if isinstance(value, (ast.Dict, ast.List, ast.Tuple))
+            and any(self.is_scaler(last_name(item)) for item in getattr(value, "elts", getattr(value, "values", ())))
+        }
         self.leaves = {last_name(node.value) for node in view.nodes(ast.Attribute) if node.attr == "grad"}
         self.leaves |= {last_name(item) for node in view.nodes(ast.List) for item in node.elts}
         self.keeps_scaled = any(self._keeps_scaled())
@@ -188,7 +195,8 @@ class Facts:
         """Names under which hot functions are called, directly and as what they were assigned to or given as."""
         onward: set[str] = set()
         hot = {name for name, _ in names | fresh}
-        mentions = [*self.carried.functions(hot & set(self.functions)), *self.carried.names(carried)]
+        mentions = [*self.carried.functions(hot & set(self.functions)), *self.carried.objects(hot & set(self.classes))]
+        mentions += self.carried.names(carried)
         for mention in mentions:
             fresh |= self._heat(mention)
             onward |= set(self.carried.onward(mention))
@@ -251,19 +259,30 @@ class Facts:
         name = last_name(call.func)
         if name in self.functions:
             return False
+        if self._entrusts(call):
+            self.entrusted.add(call)
+            return True
         if not ACTIVE.search(name):
             return any(self.is_scaler(last_name(arg)) for arg in call.args if not isinstance(arg, ast.Call))
         if "backward" in name:
             return True
-        own = (
-            isinstance(call.func, ast.Attribute)
-            and isinstance(call.func.value, ast.Name)
-            and call.func.value.id == "self"
+        own = isinstance(call.func, ast.Attribute) and (
+            is_super(call.func.value) or (isinstance(call.func.value, ast.Name) and call.func.value.id == "self")
         )
         given = [
             last_name(arg) for arg in (*call.args, *(k.value for k in call.keywords)) if not isinstance(arg, ast.Call)
         ]
         return own or any(self.is_scaler(one) or self.is_optimizer(one) for one in given)
+
+    def _entrusts(self, call: ast.Call) -> bool:
+        """Whether code that is not here is given an object that holds a scaler: `hook(self)`, `on_step(state)`."""
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        names = {arg.id for arg in given if isinstance(arg, ast.Name)}
+        if not names or (self.view.dotted(call.func) or "").startswith(("torch.", "functools.", "super")):
+            return False
+        cls = self.view.class_of(call) if "self" in names else None
+        own = self.members.get(cls, {}) if cls is not None else {}
+        return bool(names & self.holders) or any(self.is_scaler(name) for name in own)
 
     def _sets_a_switch(self, assign: ast.Assign) -> bool:
         """Whether a plain truth value, None or a dtype is put where a test may find it."""

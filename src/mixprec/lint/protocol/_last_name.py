@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mixprec.lint._view import FileView
 
-__all__ = ["assigned", "last_name"]
+__all__ = ["assigned", "is_super", "last_name"]
 
 
 def last_name(node: ast.AST | None) -> str:
@@ -19,6 +19,11 @@ def last_name(node: ast.AST | None) -> str:
     if isinstance(node, ast.Name):
         return node.id
     return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def is_super(node: ast.AST) -> bool:
+    """Whether this is `super()`, with or without arguments."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
 
 def assigned(view: FileView) -> Iterator[tuple[str, ast.expr]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from mixprec.lint._constants import DTYPES, Dtype
 from mixprec.lint.protocol._facts import Facts, facts
+from mixprec.lint.protocol._last_name import is_super
 from mixprec.lint.protocol._machine import Machine
 from mixprec.lint.protocol._path import Path
 from mixprec.lint.protocol._values import (
@@ -174,7 +175,27 @@ class Lookup(abc.ABC):
         return value
 
     def _attribute(self, node: ast.Attribute, path: Path) -> Value:
+        if is_super(node.value):
+            return self._of_super(node, path)
         return self.attribute(self.value(node.value, path), node.attr, path)
+
+    def _of_super(self, node: ast.Attribute, path: Path) -> Value:
+        """`super().name`: what the bases of the class around it have, as far as they are here."""
+        owner, me = self.file(path).class_of(node), self._own_object(path)
+        bases = self.bases(me.cls) if me is not None else []
+        place = next((place for place, cls in enumerate(bases) if cls.node is owner), None)
+        for cls in bases[place + 1 :] if place is not None else ():
+            for found in cls.node.body:
+                if isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef)) and found.name == node.attr:
+                    return Function(found, cls.view, cls.chain, me)
+        return Opaque(f"super.{node.attr}{self.place(path)}", volatile=bool(path.loops))
+
+    def _own_object(self, path: Path) -> Instance | None:
+        for frame in path.chain:
+            value = path.env.get((frame, "self"))
+            if value is not None:
+                return value if isinstance(value, Instance) else None
+        return None
 
     def attribute(self, base: Value, attr: str, path: Path) -> Value:
         """`base.attr`."""

@@ -53,12 +53,29 @@ def _written(view: FileView, stmt: ast.stmt) -> set[str]:
     if isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict":
         return {ast.unparse(call.func.value)}
     defined = view.memo(facts).functions.get(last_name(call.func), [])
-    function = defined[0] if len(defined) == 1 and isinstance(call.func, ast.Name) else None
+    function = defined[0] if len(defined) == 1 else None
     if function is None:
         return set()
+    if isinstance(call.func, ast.Attribute):
+        return {module for written in _loops(function) if (module := _of_object(view, call.func.value, written))}
     given = dict(zip((arg.arg for arg in function.args.args), map(ast.unparse, call.args), strict=False))
     own = {arg.arg for arg in function.args.args} | set(view.assignments(function))
     return {given.get(module, module) for module in _loops(function) if module in given or module not in own}
+
+
+def _of_object(view: FileView, owner: ast.expr, written: str) -> str | None:
+    """What `self.net` in a method is outside: the argument that the constructor of `owner` put there."""
+    values = view.assignments(view.function(owner) or view.tree).get(ast.unparse(owner), ())
+    made = values[0] if len(values) == 1 else None
+    cls = view.memo(facts).classes.get(last_name(made.func)) if isinstance(made, ast.Call) else None
+    init = next((n for n in cls.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None) if cls else None
+    if init is None or not isinstance(made, ast.Call) or not written.startswith("self."):
+        return None
+    given = dict(zip((arg.arg for arg in init.args.args[1:]), map(ast.unparse, made.args), strict=False))
+    for stmt in init.body:
+        if isinstance(stmt, ast.Assign) and written in map(ast.unparse, stmt.targets):
+            return given.get(ast.unparse(stmt.value))
+    return None
 
 
 def _loops(node: ast.AST) -> Iterator[str]:

@@ -79,11 +79,14 @@ def train(layer, loss_fn, loader):
         if freezes(view):
             return
         advice = "Keep the parameters in float32 (remove the conversion) and let autocast run the forward in float16."
-        for hit in (*held(view, _steps), *held(view, lambda trace: _trainers(trace, view))):
+        strict = any(node.attr in ("requires_grad", "requires_grad_") for node in view.nodes(ast.Attribute))
+        steps = held(view, lambda trace: _steps(trace, parts=not strict))
+        for hit in (*steps, *held(view, lambda trace: _trainers(trace, view))):
             yield self.finding(view, hit.node, hit.message, fix=self.fix(advice))
 
 
-def _steps(trace: Trace) -> Iterator[Hit]:
+def _steps(trace: Trace, parts: bool) -> Iterator[Hit]:
+    """Steps of float16 parameters; with `parts`, of those among others too, as none of them is frozen."""
     for event in trace.of("scaler.unscale_", "scaler.step"):
         scaler, optimizer, trained = event.value(), event.value(1), event.args[-1]
         if not isinstance(scaler, Scaler) or scaler.enabled is False or scaler.sharded:
@@ -91,7 +94,7 @@ def _steps(trace: Trace) -> Iterator[Hit]:
         if isinstance(trained, Tensor) and trained.half and Tag.PARAMETER in trained.tags:
             yield Hit(event.node, _said(optimizer), trained.origin)
             continue
-        part = _half_part(optimizer) if isinstance(optimizer, Optimizer) else None
+        part = _half_part(optimizer) if parts and isinstance(optimizer, Optimizer) else None
         if part is not None:
             yield Hit(event.node, _said(optimizer).replace("These", "Some of these", 1), part.origin)
 
