@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from mixprec.monitor import read_run
 
 
@@ -18,7 +16,6 @@ def test_the_sound_run_is_silent_and_recorded(example, tmp_path, capsys):
     assert "alerts: none" in capsys.readouterr().out
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_the_broken_run_is_warned_of(example, capsys):
     """With a learning rate that is far too high the monitor says what happened within a few steps."""
     result = example("monitor_a_run").main(["--break-it", "--steps", "60"])

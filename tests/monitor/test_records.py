@@ -172,6 +172,21 @@ def test_updates_are_measured():
     assert 1e-6 < shares[torch.float32].update_ratio < 1e-3
 
 
+def test_what_is_kept_elsewhere_is_not_lost():
+    """Under KahanSum bfloat16 weights rest as often, and no share of lost updates is recorded; plain AdamW has one."""
+    for wrap in (lambda optimizer: optimizer, mixprec.KahanSum):
+        layer = nn.Linear(64, 64).to(torch.bfloat16)
+        optimizer = wrap(torch.optim.AdamW(layer.parameters(), lr=1e-5))
+        with Monitor(layer, optimizer, level="deep") as monitor:
+            for _ in range(3):
+                layer(torch.randn(8, 64, dtype=torch.bfloat16)).float().square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        assert len(monitor.records) == 3
+        assert monitor.records[-1].unchanged_all > 0.8
+        assert (monitor.records[-1].unchanged is None) is (wrap is mixprec.KahanSum)
+
+
 def test_the_front_door_is_heard(training, tmp_path):
     """`Precision` hands its model and optimizers over; windows are one step each, skipped ones included."""
     torch.manual_seed(0)

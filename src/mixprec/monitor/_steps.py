@@ -24,7 +24,7 @@ from mixprec.monitor._level import Level
 from mixprec.monitor._memory import memory
 from mixprec.monitor._modules import ModuleWatch, Traces
 from mixprec.monitor._numbers import Flight, Numbers
-from mixprec.monitor._weights import BufferWatch, WeightsRead, WeightsWatch
+from mixprec.monitor._weights import BufferWatch, WeightsRead, WeightsWatch, compensates
 from mixprec.records import StepReport
 
 __all__ = ["ClosedStep", "StepWatch"]
@@ -240,8 +240,9 @@ class StepWatch(Listener):
         if self._modules.looking:
             params = owned(optimizer)
             if params:
-                watch = WeightsWatch(params, self._names, self._level.elements)
-                self._sampling[id(optimizer)] = watch
+                self._sampling[id(optimizer)] = WeightsWatch(
+                    params, self._names, self._level.elements, compensated=compensates(optimizer)
+                )
 
     def stepped(self, optimizer: Optimizer) -> None:
         """The optimizer returned; under a fused one and a scaler it may have skipped all the same."""

@@ -5,19 +5,22 @@ A weight that had a gradient and is the same after the step has lost its update 
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from mixprec._lowbit import LowBit
 from mixprec.monitor._gradients import local
 from mixprec.monitor._modules import path_of
 from mixprec.monitor._numbers import Numbers
 from mixprec.monitor._samples import per_tensor, sampled
 
-__all__ = ["BufferWatch", "WeightsRead", "WeightsWatch"]
+__all__ = ["BufferWatch", "WeightsRead", "WeightsWatch", "compensates"]
 
 HALF = (torch.float16, torch.bfloat16)
 LARGEST_BUFFER = 1 << 20
@@ -31,11 +34,17 @@ class WeightsRead:
 
 
 class WeightsWatch:
-    """The samples of one optimizer's step."""
+    """The samples of one optimizer's step.
 
-    def __init__(self, params: Sequence[Tensor], names: Mapping[int, str], elements: int) -> None:
+    `compensated`: what rounding takes from 16-bit weights the optimizer keeps elsewhere, so that they lose nothing.
+    """
+
+    def __init__(
+        self, params: Sequence[Tensor], names: Mapping[int, str], elements: int, *, compensated: bool = False
+    ) -> None:
         self._groups = [
-            _Group(same, [names.get(id(p), "?") for p in same], elements) for same in _grouped(params).values()
+            _Group(same, [names.get(id(p), "?") for p in same], elements, compensated)
+            for same in _grouped(params).values()
         ]
 
     def after(self, numbers: Numbers) -> WeightsRead:
@@ -44,6 +53,16 @@ class WeightsWatch:
         for group in self._groups:
             read.names += group.after(numbers)
         return read
+
+
+def compensates(optimizer: Optimizer) -> bool:
+    """Whether `optimizer` keeps what rounding takes: `KahanSum`, `StochasticRounding`, or a state that says so."""
+    first = next(iter(optimizer.state.values()), None)
+    kept = first if isinstance(first, dict) else {}
+    return isinstance(optimizer, LowBit) or any(_KEPT.search(str(key)) for key in kept)
+
+
+_KEPT = re.compile("master|kahan|compensation|residual", re.IGNORECASE)
 
 
 def _grouped(params: Iterable[Tensor]) -> dict[tuple[torch.device, torch.dtype], list[Tensor]]:
@@ -57,8 +76,8 @@ def _grouped(params: Iterable[Tensor]) -> dict[tuple[torch.device, torch.dtype],
 class _Group:
     """Weights of one dtype on one device."""
 
-    def __init__(self, params: Sequence[Tensor], names: list[str], elements: int) -> None:
-        self._names, self._half = names, params[0].dtype in HALF
+    def __init__(self, params: Sequence[Tensor], names: list[str], elements: int, compensated: bool) -> None:
+        self._names, self._half = names, params[0].dtype in HALF and not compensated
         self._views = [sampled(local(p), elements) for p in params]
         self._before = torch.cat(self._views)
         gradients = [sampled(local(p.grad), elements) for p in params]
