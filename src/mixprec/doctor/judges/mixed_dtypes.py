@@ -10,9 +10,10 @@ import re
 
 from mixprec.doctor._arm import Arm, Crash, Examination
 from mixprec.doctor.judges._crash import confidence_of_crash, crash_of, described, here, mixed_dtypes
+from mixprec.doctor.judges._located import traced
 from mixprec.doctor.judges._reading import LOW, site_of_conversion
 from mixprec.doctor.judges._say import lint_finding, say
-from mixprec.records import Evidence, Location, Verdict
+from mixprec.records import Confidence, Evidence, Location, Verdict
 
 BY_INDEX = re.compile(
     r"index put|index_put|index_add|index_copy|index_fill|scatter|masked_scatter|lerp|put_|masked_select|index_reduce"
@@ -37,6 +38,8 @@ def judge(examination: Examination) -> Verdict | None:
     arm, crash = found
     code, at = _cause(examination, arm, crash)
     confidence, controls = confidence_of_crash(examination, crash)
+    if code == "MP086" and not any(one.ops for one in examination.arms):
+        confidence = Confidence.CONSISTENT  # which op promoted is not known yet
     return say(
         code,
         WORDS[code],
@@ -58,7 +61,7 @@ def _cause(examination: Examination, arm: Arm, crash: Crash) -> tuple[str, Locat
     if crash.in_region is not None and lint_finding(examination, "MP082"):
         return "MP082", here(crash)
     if crash.in_region is None:
-        promoted = _promoted(arm, crash)
+        promoted = _promoted(examination, arm, crash)
         if promoted is not None:
             return "MP086", promoted
         return "MP163", here(crash)
@@ -85,13 +88,13 @@ def _written_by_index(crash: Crash) -> bool:
     return "[" in _source(crash).split("=")[0]
 
 
-def _promoted(arm: Arm, crash: Crash) -> Location | None:
+def _promoted(examination: Examination, arm: Arm, crash: Crash) -> Location | None:
     """Where activations that had been 16-bit became FP32 before they reached a 16-bit module; None if never."""
     before = [module for module in arm.modules if module.calls]
     gave_half = any(dtype in LOW for module in before for dtype in module.output_dtypes)
     if not gave_half:
         return None
-    mixed = next((op for op in arm.ops if op.role == "mixed"), None)
+    mixed = next((one for _, one in traced(examination, "mixed")), None)
     if mixed is not None:
         return mixed.op.location
     return site_of_conversion(arm) or here(crash)

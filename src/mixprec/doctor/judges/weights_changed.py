@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mixprec.doctor._arm import Examination
 from mixprec.doctor.judges._reading import observed
-from mixprec.doctor.judges._say import confidence_of_protocol, say
+from mixprec.doctor.judges._say import confidence_of_protocol, lint_finding, say
 from mixprec.records import Evidence, Verdict
 
 
@@ -14,10 +14,11 @@ def judge(examination: Examination) -> Verdict | None:
     for event in arm.events if arm is not None else ():
         assert arm is not None
         if event.kind == "weights_changed":
+            lint = lint_finding(examination, "MP088")
             return say(
                 "MP088",
                 "Weights are changed inside the autocast region; the casts of the old ones are used on.",
-                event.site,
+                event.site if lint is None else lint.location,
                 evidence=(
                     Evidence(
                         "weights changed in the region", event.data.get("count"), arm=arm.name, step=event.iteration
