@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mixprec._precision import Precision
     from mixprec._scaler import GradScaler, Guard, ShardedGradScaler
     from mixprec._schedule import SkipAwareScheduler, warmup
+    from mixprec.audit import audit
     from mixprec.monitor import Monitor
     from mixprec.records import StepReport
 
@@ -62,6 +63,7 @@ __all__ = [
     "StepReport",
     "StochasticRounding",
     "__version__",
+    "audit",
     "autocast",
     "convert",
     "patch",
@@ -71,8 +73,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "presets":
-        return importlib.import_module("mixprec.presets")
+    if name in ("audit", "presets"):  # mixprec.audit is a package that can be called
+        return importlib.import_module(f"mixprec.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'mixprec' has no attribute {name!r}; public names: {', '.join(__all__)}")
     value = getattr(importlib.import_module(_HOME[name]), name)

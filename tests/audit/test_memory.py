@@ -50,9 +50,9 @@ def test_saved_bytes_agree_with_a_count_of_their_own(watched, tasks, step_of, na
     assert saved_bytes(watched(name, mode)) == sum(seen.values())
 
 
-@pytest.mark.parametrize(("name", "within"), [("mlp", 0.01), ("conv", 0.1), ("transformer", 0.01)])
+@pytest.mark.parametrize(("name", "within"), [("mlp", 0.01), ("transformer", 0.01)])
 def test_peak_agrees_with_the_profiler(watched, tasks, step_of, name, within):
-    """What a step adds at its peak is what PyTorch's profiler sees allocated; oneDNN's convolutions allocate inside."""
+    """What a step adds at its peak is what PyTorch's profiler sees allocated, where kernels allocate nothing inside."""
     step = step_of(tasks[name](), "fp32")
     step()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:

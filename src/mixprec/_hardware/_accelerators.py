@@ -73,9 +73,11 @@ _EMULATED = "emulates bfloat16 through float32, although torch.cuda.is_bf16_supp
 
 ACCELERATORS: tuple[Accelerator, ...] = (
     Accelerator(
-        "V100", "NVIDIA", 125, None, None, 15.7, 0.9, _cuda(7, 0), f"{_NVIDIA}/v100/", True, ("V100",), _EMULATED
+        "V100", "NVIDIA", 125, None, None, 15.7, 0.9, _cuda(7, 0), f"{_NVIDIA}/v100/", False, ("V100",), _EMULATED
     ),
-    Accelerator("T4", "NVIDIA", 65, None, None, 8.1, 0.32, _cuda(7, 5), f"{_NVIDIA}/tesla-t4/", False, ("T4",), _EMULATED),
+    Accelerator(
+        "T4", "NVIDIA", 65, None, None, 8.1, 0.32, _cuda(7, 5), f"{_NVIDIA}/tesla-t4/", False, ("T4",), _EMULATED
+    ),
     Accelerator(
         "RTX 2080 Ti",
         "NVIDIA",
@@ -92,13 +94,11 @@ ACCELERATORS: tuple[Accelerator, ...] = (
         _EMULATED,
     ),
     Accelerator("A100", "NVIDIA", 312, 312, 156, 19.5, 2.0, _cuda(8, 0), f"{_NVIDIA}/a100/", True, ("A100", "A800")),
-    Accelerator("A10", "NVIDIA", 125, 125, 62.5, 31.2, 0.6, _cuda(8, 6), f"{_NVIDIA}/products/a10-gpu/", False, ("A10G", "A10")),
     Accelerator(
-        "RTX 3090", "NVIDIA", 71, 71, 35.6, 35.6, 0.936, _cuda(8, 6), _GA102, False, ("RTX 3090",), _HALF_RATE
+        "A10", "NVIDIA", 125, 125, 62.5, 31.2, 0.6, _cuda(8, 6), f"{_NVIDIA}/products/a10-gpu/", False, ("A10G", "A10")
     ),
-    Accelerator(
-        "RTX 3090 Ti", "NVIDIA", 80, 80, 40, 40, 1.0, _cuda(8, 6), _GA102, True, ("RTX 3090 Ti",), _HALF_RATE
-    ),
+    Accelerator("RTX 3090", "NVIDIA", 71, 71, 35.6, 35.6, 0.936, _cuda(8, 6), _GA102, False, ("RTX 3090",), _HALF_RATE),
+    Accelerator("RTX 3090 Ti", "NVIDIA", 80, 80, 40, 40, 1.0, _cuda(8, 6), _GA102, True, ("RTX 3090 Ti",), _HALF_RATE),
     Accelerator("RTX 4090", "NVIDIA", 165, 165, 82.6, 82.6, 1.0, _cuda(8, 9), _ADA, True, ("RTX 4090",), _HALF_RATE),
     Accelerator("L4", "NVIDIA", 121, 121, 60, 30.3, 0.3, _cuda(8, 9), f"{_NVIDIA}/l4/", False, ("L4",)),
     Accelerator("L40S", "NVIDIA", 362, 362, 183, 91.6, 0.864, _cuda(8, 9), f"{_NVIDIA}/l40s/", False, ("L40S",)),
@@ -131,7 +131,7 @@ ACCELERATORS: tuple[Accelerator, ...] = (
         "https://www.amd.com/en/products/accelerators/instinct/mi200/mi250x.html",
         True,
         ("MI250X", "MI250"),
-        "its matrix units flush subnormal float16 and bfloat16 values to zero, so scale the loss high",
+        "its matrix units flush subnormal float16 and bfloat16 values to zero, so scale the loss high; bandwidth not verified",
     ),
     Accelerator(
         "MI300X",
@@ -174,7 +174,7 @@ ACCELERATORS: tuple[Accelerator, ...] = (
         "use Intel's own autocast lists; mixprec knows none for it",
     ),
     Accelerator(
-        "Apple M1 / M2",
+        "M1 / M2",
         "Apple",
         None,
         None,

@@ -14,7 +14,7 @@ from mixprec.audit._forecast import forecasts_of
 from mixprec.audit._log import Kind, Phase, Step
 from mixprec.audit._memory import main_device, memory_of
 from mixprec.audit._ops import op_rows, promotions_of
-from mixprec.audit._products import products_of
+from mixprec.audit._products import Products, products_of
 from mixprec.audit._report import AuditReport, Region, Timing
 from mixprec.audit._syncs import syncs_of
 
@@ -41,14 +41,16 @@ def assemble(
     rules = policy or policy_for(kind)
     low = step.low
     target = device_for(traits, accelerator)
+    products = products_of(step, rules)
     return AuditReport(
-        precision=low or "float32",
+        precision=low or _computes_most(products),
+        low=low,
         device_type=kind,
         measured_on=traits,
         findings=(),
         memory=memory_of(step),
         forecasts=forecasts_of(step, rules),
-        products=products_of(step, rules),
+        products=products,
         casts=casts_of(step),
         syncs=syncs_of(step),
         ops=op_rows(step, rules),
@@ -63,6 +65,14 @@ def assemble(
         op_calls=sum(1 for _ in step.ops()),
         notes=tuple(notes),
     )
+
+
+def _computes_most(products: Products) -> str:
+    """The dtype with the most FLOPs; float32 where there is no product."""
+    flops: Counter[str] = Counter()
+    for row in products.layers:
+        flops[row.dtype] += row.flops
+    return flops.most_common(1)[0][0] if flops else "float32"
 
 
 def policy_for(device_type: str) -> Policy:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +17,7 @@ from mixprec._taps import listen
 from mixprec.audit._assemble import assemble
 from mixprec.audit._flags import flags_now
 from mixprec.audit._log import Mark, Step
-from mixprec.audit._measure import measured
+from mixprec.audit._measure import measured, quick
 from mixprec.audit._record import Recording, existing_optimizers
 from mixprec.audit._report import AuditReport, StepTime, Timing
 from mixprec.audit._steps import cut_at
@@ -74,7 +73,7 @@ def audit(
         accelerator=accelerator,
         notes=[f"not recorded: {problem}" for problem in recording.problems],
     )
-    rows = [StepTime(report.precision, statistics.median(seconds), timed)] if seconds else []
+    rows = [StepTime(report.precision, quick(seconds), timed)] if seconds else []
     if measure:
         rows += measured(step, lambda: _timed(step, device), report, timed)
     report = replace(report, timing=Timing(tuple(rows)), memory=_with_counters(report.memory, device))

@@ -8,7 +8,6 @@ the optimizers hold parameters of the same shapes.
 from __future__ import annotations
 
 import contextlib
-import statistics
 import time
 import weakref
 from collections import Counter, defaultdict
@@ -27,7 +26,7 @@ from mixprec._trace import user_site
 from mixprec.audit._assemble import assemble
 from mixprec.audit._flags import Flags, flags_now
 from mixprec.audit._log import Phase, Step
-from mixprec.audit._measure import forced
+from mixprec.audit._measure import forced, quick
 from mixprec.audit._memory import main_device
 from mixprec.audit._record import Recording
 from mixprec.audit._report import AuditReport, StepTime, Timing
@@ -343,12 +342,12 @@ class Plan(Listener):
         for (precision, shapes), times in self.times.items():
             seconds = times.seconds[2:] if len(times.seconds) > 4 else times.seconds
             if shapes == watched.shapes and seconds:
-                rows.append(StepTime(precision, statistics.median(seconds), len(seconds)))
+                rows.append(StepTime(precision, quick(seconds), len(seconds)))
                 if precision == (watched.step.low or WIDE) and self.data_at.file is not None:
                     share = sum(times.waits) / sum(times.seconds)
         for name, taken in self.forced_times.items():
             if len(taken) > 3:
-                rows.append(StepTime(name, statistics.median(taken[2:]), len(taken) - 2, "audit"))
+                rows.append(StepTime(name, quick(taken[2:]), len(taken) - 2, "audit"))
         return Timing(tuple(rows), share, self.data_at)
 
     def _flags(self, flags: Flags) -> Flags:

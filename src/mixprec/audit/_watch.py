@@ -259,8 +259,8 @@ def _is_composite(func: Any) -> bool:
     """Whether the op is made of others; such ops arrive whole only in inference mode."""
     known = _composite.get(func)
     if known is None:
-        implicit = "CompositeImplicitAutograd"
-        known = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), implicit)
+        implicit, real = "CompositeImplicitAutograd", func.namespace != "prim"
+        known = real and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), implicit)
         _composite[func] = known
     return known
 

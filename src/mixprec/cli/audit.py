@@ -12,8 +12,10 @@ from pathlib import Path
 import click
 
 from mixprec._script import Command
+from mixprec.audit import AuditReport
 from mixprec.audit._script import audit_script
 from mixprec.cli._options import format_option
+from mixprec.records import Location
 from mixprec.report import text
 from mixprec.report.audit_json import audit_document
 from mixprec.report.audit_text import print_audit
@@ -64,7 +66,7 @@ def _write(document: str, file: Path | None) -> None:
         file.write_text(document + "\n", encoding="utf-8")
 
 
-def _page(report: object) -> str:
+def _page(report: AuditReport) -> str:
     from mixprec.report.html import audit_page  # needs the report extra, which text and JSON do without
 
     return audit_page(report)
@@ -77,6 +79,5 @@ def _read(file: str) -> str | None:
     return None
 
 
-def _source(location: object) -> str | None:
-    file = getattr(location, "file", None)
-    return None if file is None else _read(file)
+def _source(location: Location) -> str | None:
+    return None if location.file is None else _read(location.file)

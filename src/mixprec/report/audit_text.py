@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from rich.console import Console
 
 from mixprec.audit import AuditReport
+from mixprec.audit._products import LayerRow
 from mixprec.records import Location
 from mixprec.report import text
 from mixprec.report.findings_text import count, print_findings
 
-__all__ = ["amount", "duration", "place_of", "print_audit"]
+__all__ = ["amount", "duration", "headline", "place_of", "print_audit", "remark", "speed_facts"]
 
 ROWS = 8
 """Rows of a table that has many."""
@@ -19,7 +20,7 @@ ROWS = 8
 
 def print_audit(screen: Console, report: AuditReport, source_of: Callable[[Location], str | None]) -> None:
     """Print the findings, the memory, the forecast, the speed and the layers."""
-    screen.print(_headline(report), style="bold")
+    screen.print(headline(report), style="bold")
     for note in report.notes:
         screen.print(f"  note: {note}", style="dim", soft_wrap=True)
     screen.print()
@@ -56,9 +57,10 @@ def place_of(location: Location) -> str:
     return location.module or ""
 
 
-def _headline(report: AuditReport) -> str:
+def headline(report: AuditReport) -> str:
+    """What ran, in one line."""
     what = "training step" if report.trains else "forward pass"
-    mixed = f"autocast to {report.precision}" if report.mixed else "no 16-bit autocast region"
+    mixed = f"autocast to {report.low}" if report.mixed else f"{report.precision}, no 16-bit autocast region"
     where = "dry run" if report.measured_on is None else report.measured_on.name or report.measured_on.kind
     return f"One {what} on {where}: {mixed}, {report.op_calls} ops, peak {amount(report.memory.peak)}"
 
@@ -137,16 +139,20 @@ def _unit(size: float) -> tuple[str, int]:
 
 
 def _speed(screen: Console, report: AuditReport) -> None:
-    products, bound, casts = report.products, report.bound, report.casts
     _section(screen, "Speed")
-    rows = [
+    screen.print(text.pairs(speed_facts(report)))
+
+
+def speed_facts(report: AuditReport) -> list[tuple[str, str]]:
+    """(name, value) of everything about time that is one number."""
+    products, bound, casts, timing = report.products, report.bound, report.casts, report.timing
+    waits = [] if timing.data_share is None else [("waiting for data", f"{100 * timing.data_share:.0f} % of the step")]
+    return [
         ("products", f"{products.flops:.3g} FLOPs per step, {100 * products.low_share:.0f} % on 16-bit inputs"),
         ("casts", f"{casts.count} per step, {amount(casts.bytes)} read and written"),
         ("host syncs", _syncs(report)),
-        *(
-            (f"step in {row.precision}", f"{duration(row.seconds)} (median of {row.steps})")
-            for row in report.timing.steps
-        ),
+        *waits,
+        *((f"step in {row.precision}", f"{duration(row.seconds)} ({row.steps} steps)") for row in timing.steps),
         (
             f"bound on {bound.device}",
             f"at most {bound.speedup:.2f} times as fast as float32"
@@ -154,14 +160,8 @@ def _speed(screen: Console, report: AuditReport) -> None:
             + (" (if the host kept up, which it does not here)" if bound.host_bound else "")
             + ("" if bound.native else f"; {bound.low_dtype} is emulated there"),
         ),
-        (
-            "",
-            f"device time at peak rates {duration(bound.fp32)} in float32, {duration(bound.low)} in {bound.low_dtype}",
-        ),
+        ("at peak rates", f"{duration(bound.fp32)} in float32, {duration(bound.low)} in {bound.low_dtype}"),
     ]
-    if report.timing.data_share is not None:
-        rows.insert(3, ("waiting for data", f"{100 * report.timing.data_share:.0f} % of the step"))
-    screen.print(text.pairs(rows))
 
 
 def _syncs(report: AuditReport) -> str:
@@ -178,7 +178,7 @@ def _layers(screen: Console, report: AuditReport) -> None:
             row.op,
             row.dtype,
             f"{100 * row.share:.0f} %",
-            _why(row.why_not, row.unaligned, row.padded),
+            remark(row),
         )
         for row in report.products.layers[:12]
     ]
@@ -187,6 +187,7 @@ def _layers(screen: Console, report: AuditReport) -> None:
         screen.print(text.table(("module", "op", "dtype", "FLOPs", "remark"), rows, right=(3,)))
 
 
-def _why(why_not: str, unaligned: Iterable[int], padded: Iterable[int]) -> str:
-    sizes = ", ".join(f"{size} → {to}" for size, to in zip(unaligned, padded, strict=True))
-    return "; ".join(part for part in (why_not, sizes) if part)
+def remark(row: LayerRow) -> str:
+    """Why a layer is not in 16 bits, and the sizes that it should have."""
+    sizes = ", ".join(f"{size} → {to}" for size, to in zip(row.unaligned, row.padded, strict=True))
+    return "; ".join(part for part in (row.why_not, sizes) if part)

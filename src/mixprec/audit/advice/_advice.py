@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mixprec.causes import find_cause
 from mixprec.records import Evidence, Finding, Fix, Location, Severity
 
-__all__ = ["Advice", "fact", "mebibytes", "percent", "piece"]
+__all__ = ["Advice", "fact", "mebibytes", "milliseconds", "percent", "piece"]
 
 
 @dataclass(frozen=True)
@@ -56,3 +56,9 @@ def percent(share: float) -> str:
 def mebibytes(size: int) -> str:
     """`12.5 MiB`, small sizes in KiB."""
     return f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
+
+
+def milliseconds(seconds: float) -> str:
+    """`3,290 ms`, `2.1 ms` or `0.054 ms`."""
+    value = 1e3 * seconds
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.2g} ms"

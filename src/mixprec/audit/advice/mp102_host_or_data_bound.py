@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mixprec.audit._report import AuditReport
-from mixprec.audit.advice._advice import Advice, fact, percent, piece
+from mixprec.audit.advice._advice import Advice, fact, milliseconds, percent, piece
 from mixprec.records import Severity
 
 __all__ = ["advise"]
@@ -33,8 +33,8 @@ def advise(report: AuditReport) -> Iterator[Advice]:
         yield piece(
             "MP102",
             Severity.INFO,
-            f"On {bound.device} this step would wait for the host: its work takes {1e3 * bound.low:.2g} ms at peak "
-            f"rates, issuing its ops about {1e3 * bound.host_low:.2g} ms, so no precision makes it faster.",
+            f"On {bound.device} this step would wait for the host: its work takes {milliseconds(bound.low)} at peak "
+            f"rates, issuing its ops about {milliseconds(bound.host_low)}, so no precision makes it faster.",
             gain=1 - bound.low / bound.host_low if bound.host_low else 0.0,
             evidence=[
                 fact("device time at peak rates", 1e3 * bound.low, "ms"),

@@ -21,9 +21,14 @@ def advise(report: AuditReport) -> Iterator[Advice]:
     count = sum(row.count for row in rows if row.of_model or row.in_forward)
     for row in rows:
         many = row.of_model and count >= MANY and row.count * 4 >= count
-        severity = Severity.WARNING if row.in_forward or many else Severity.INFO
+        severity = Severity.WARNING if (row.in_forward and not _implied(row)) or many else Severity.INFO
         when = "while more work of the step is still to be queued" if row.early else "in every step"
         yield _finding(report, row, severity, count, when)
+
+
+def _implied(row: SyncRow) -> bool:
+    """Whether indexing by a mask asked, which has no equal without a sync where the size is needed."""
+    return all(what in ("__getitem__", "__setitem__", "index", "nonzero") for what in row.what.split(", "))
 
 
 def _finding(report: AuditReport, row: SyncRow, severity: Severity, count: int, when: str) -> Advice:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mixprec.audit._report import AuditReport
-from mixprec.audit.advice._advice import Advice, fact, percent, piece
+from mixprec.audit.advice._advice import Advice, fact, milliseconds, percent, piece
 from mixprec.audit.advice._slower import slower, times
 from mixprec.audit.advice.mp167_layers_too_small import too_small
 from mixprec.records import Location, Severity
@@ -21,7 +21,7 @@ def advise(report: AuditReport) -> Iterator[Advice]:
     yield piece(
         "MP108",
         Severity.WARNING,
-        f"A step takes {1e3 * pair[0]:.3g} ms in {report.precision} and {1e3 * pair[1]:.3g} ms in float32 on this "
+        f"A step takes {milliseconds(pair[0])} in {report.precision} and {milliseconds(pair[1])} in float32 on this "
         f"device: float32 saves {percent(loss)}.",
         gain=loss,
         location=report.regions[0].location if report.regions else Location(),

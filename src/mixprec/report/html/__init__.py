@@ -5,6 +5,6 @@ The text comes from Jinja templates beside this file, the curves from plotly.js,
 
 from __future__ import annotations
 
-from mixprec.report.html._page import comparison_page, run_page
+from mixprec.report.html._page import audit_page, comparison_page, run_page
 
-__all__ = ["comparison_page", "run_page"]
+__all__ = ["audit_page", "comparison_page", "run_page"]

@@ -109,7 +109,9 @@ def _chart(
         values = tuple(_finite(read(step)) for step in steps)
         if any(value is not None for value in values):
             series.append(Series(arm.name, tuple(float(step.index) for step in steps), values))
-    return Chart(title, "step of the first optimizer", label, tuple(series), log, "Gaps are Inf or NaN.")
+    seen = [abs(value) for one in series for value in one.y if value]
+    wide = bool(seen) and max(seen) > 30 * min(seen)
+    return Chart(title, "step of the first optimizer", label, tuple(series), log if wide else 0, "Gaps are Inf or NaN.")
 
 
 def _finite(value: float | None) -> float | None:

@@ -9,13 +9,15 @@ from types import ModuleType
 from typing import Any
 
 from mixprec._version import __version__
+from mixprec.audit import AuditReport
 from mixprec.errors import MissingExtraError
 from mixprec.report.comparison import Comparison
+from mixprec.report.html._audit_view import audit_view
 from mixprec.report.html._figure import figures
 from mixprec.report.html._run_figure import run_charts
 from mixprec.report.run_summary import RunSummary
 
-__all__ = ["comparison_page", "run_page"]
+__all__ = ["audit_page", "comparison_page", "run_page"]
 
 
 def comparison_page(comparison: Comparison) -> str:
@@ -37,12 +39,20 @@ def run_page(summary: RunSummary) -> str:
     return _render("run.html", summary=summary, charts=charts, several=several, figures=drawn)
 
 
+def audit_page(report: AuditReport) -> str:
+    """The page of an audit: memory as bars, a table per layer, what autocast did as a tree that folds and filters.
+
+    Raises: MissingExtraError when jinja2 is not installed.
+    """
+    return _render("audit.html", audit=audit_view(report))
+
+
 def _render(template: str, **values: Any) -> str:
-    plotly = _extra("plotly.offline")
+    drawn = bool(values.get("figures"))
     page: str = (
         _environment()
         .get_template(template)
-        .render(version=__version__, plotly_js=plotly.get_plotlyjs() if values.get("figures") else "", **values)
+        .render(version=__version__, plotly_js=_extra("plotly.offline").get_plotlyjs() if drawn else "", **values)
     )
     return page
 
