@@ -30,7 +30,7 @@ PAGES = {
 }
 """Files of the repository's root, and the page of the site that holds or replaces each."""
 
-TITLES = {"bad": "instead of", "good": "write", "wrong": "not like this", "output": "prints", "torchrun": "torchrun"}
+TITLES = {"wrong": "not like this", "output": "prints", "torchrun": "under torchrun"}
 
 
 def on_files(files: Any, config: Any) -> Any:
