@@ -211,3 +211,15 @@ def test_a_loop_that_nothing_ends_does_not_pile_up_batches(tmp_path):
         for _ in range(200):
             model(batch())["out"].mean().backward()
         assert len(watch.moment.calls) <= 64
+
+
+def test_data_that_no_loader_hands_out_can_be_kept(tmp_path):
+    """What `keep` was given is with the step that it was given for."""
+    model, optimizer, scaler = setup(SCALERS["torch"]())
+    with watched(tmp_path) as watch:
+        for step in range(2):
+            watch.keep({"step": step})
+            take(model, optimizer, scaler, [batch()], gain=torch.tensor(float("inf" if step else 1)))
+
+    [incident] = load_incidents(tmp_path)
+    assert incident.loaded() == [{"step": 1}]

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 from typing_extensions import Self
@@ -67,6 +68,10 @@ class IncidentWatch(Windows):
         """The run ends: a step that was not taken is judged, and nothing is heard any more."""
         self._open_taps.close()
         self.finish()
+
+    def keep(self, batch: Any) -> None:
+        """Keeps a reference to the data of the next micro-batch; those of a DataLoader are heard without it."""
+        self.batch_loaded(None, batch)
 
     def judged(self, kind: str | None) -> None:
         """Saves the step if it failed and its turn has come."""

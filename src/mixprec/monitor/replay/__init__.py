@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from mixprec._trace import source_line
 from mixprec.monitor.replay._call import MicroBatch, replay
 from mixprec.monitor.replay._precision import PRECISIONS
 from mixprec.monitor.replay._result import Outcome, Replay, Traced
 from mixprec.monitor.replay._script import NotReachedError, replay_script
 
-__all__ = ["PRECISIONS", "MicroBatch", "NotReachedError", "Outcome", "Replay", "Traced", "replay", "replay_script"]
+__all__ = [
+    "PRECISIONS",
+    "MicroBatch",
+    "NotReachedError",
+    "Outcome",
+    "Replay",
+    "Traced",
+    "replay",
+    "replay_script",
+    "source_line",
+]
