@@ -45,6 +45,13 @@ class Writer:
         """Writes what the interventions cannot reach."""
         self._line(json.dumps({"record": "uncontrolled", "what": what}) + "\n")
 
+    def close(self) -> None:
+        """Nothing more is written."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
     def _line(self, line: str) -> None:
         with self._lock:
             if self._file is None or self._pid != os.getpid():
