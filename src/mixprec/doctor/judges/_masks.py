@@ -12,6 +12,7 @@ PLACING = frozenset(
     {"fill_", "fill", "full", "masked_fill", "masked_fill_", "where", "copy_", "_to_copy", "index_put", "index_put_"}
     | {"add", "add_", "sub", "sub_", "rsub", "index_fill", "index_fill_", "scalar_tensor", "full_like", "new_full"}
 )
+FILLING = frozenset(name for name in PLACING if "fill" in name or "full" in name) | {"where", "index_put", "index_put_"}
 LIMIT = find_format("float16").max
 
 
@@ -21,7 +22,9 @@ def constant_that_overflows(fault: Fault) -> bool:
         return False
     if fault.role == "given":
         return _assigned(fault)
-    written = any(abs(value) > LIMIT for value in fault.constants())
+    own = [float(v) for _, v in fault.op.scalars if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    on_line = fault.traced.constants if fault.packet in FILLING else ()
+    written = any(abs(value) > LIMIT for value in (*own, *on_line))
     uniform = any(_one_value(stats) and stats.amax > LIMIT for stats in (*fault.op.inputs, *fault.op.exact))
     return written or uniform
 

@@ -39,12 +39,12 @@ def _cause(events: tuple[Event, ...], asked: Event) -> tuple[str, Event] | None:
     since_update = between(before, last(before, "update"), None)
     backwards = [event for event in since_update if event.kind == "backward"]
     others = [e for e in backwards if e.data.get("of_scale") and e.scaler not in (None, asked.scaler)]
-    if others and not any(e.scaler == asked.scaler for e in backwards):
-        return "MP018", asked
     ever = any(event.kind == "scale" and event.scaler == asked.scaler for event in before)
     since_creation = between(before, _creation(before, asked), None)
     if not ever and not any(event.kind in ("backward", "scale") for event in since_creation):
         return "MP170", asked
+    if others and not any(e.scaler == asked.scaler for e in backwards):
+        return "MP018", asked
     plain = [event for event in backwards if not event.data.get("of_scale")]
     if plain and len(plain) == len(backwards) and asked.data.get("state") == "plain":
         return "MP004", plain[-1]

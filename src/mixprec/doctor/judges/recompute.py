@@ -43,7 +43,9 @@ def _state(examination: Examination) -> Verdict | None:
     if not any(word in crash.message for word in ("float16", "bfloat16")):
         return None
     confidence, controls = confidence_of_crash(examination, crash)
-    regions = [region.site for region in arm.regions if region.entered]
+    starts = [event.site for event in arm.events if event.kind == "backward"]
+    sites = [region.site for region in arm.regions if region.entered]
+    regions = [site for site in sites if not any(_same(site, start) for start in starts)]
     inner = next((frame for frame in reversed(crash.frames) if any(_same(frame, site) for site in regions)), None)
     return say(
         "MP089",
