@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -110,3 +111,29 @@ def test_a_signature_is_written_as_it_is_called(script):
     assert reference.signature("scaled", scaled)[1] == (
         "scaled(loss: float, scale: float = 2.0**16, *, name: str | None = None)"
     )
+
+
+def test_everything_that_the_reference_lists_is_documented(script):
+    """Each public class and function of each documented module, and each public method, has words of its own."""
+    reference = script("reference_pages")
+
+    bare = []
+    for dotted, module in reference.documented().items():
+        for name in reference.names(module):
+            value = getattr(module, name)
+            if inspect.isclass(value) or inspect.isroutine(value):
+                members = [] if not inspect.isclass(value) else vars(value).items()
+                own = [(f"{name}.{key}", member) for key, member in members if key[0] != "_" and is_code(member)]
+                bare += [f"{dotted}.{where}" for where, each in [(name, value), *own] if not documented(each)]
+    assert bare == []
+
+
+def is_code(member):
+    """Whether a class attribute is a method or a property."""
+    return inspect.isfunction(member) or isinstance(member, (classmethod, staticmethod, property))
+
+
+def documented(value):
+    """Whether somebody wrote words for this; those that dataclasses make up do not count."""
+    words = inspect.getdoc(getattr(value, "__func__", value)) or ""
+    return bool(words) and not words.startswith(f"{getattr(value, '__name__', '?')}(")
