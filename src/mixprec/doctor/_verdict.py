@@ -5,15 +5,17 @@ Rows, not rules: a cause stands in one rank, and a consequence names what it fol
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from mixprec.doctor._arm import Examination
 from mixprec.doctor.judges import all_judges
 from mixprec.doctor.judges._located import culprit, scaled_overflow
-from mixprec.doctor.judges._reading import failure, observed
-from mixprec.records import Confidence, Severity, Verdict
+from mixprec.doctor.judges._reading import computes_low, courses, failure, observed, scalers_in_use, skips
+from mixprec.formats import find_format
+from mixprec.records import Confidence, Evidence, Severity, Verdict
 
-__all__ = ["only_the_scale", "open_question", "rank", "verdicts"]
+__all__ = ["looked_at", "only_the_scale", "open_question", "rank", "verdicts"]
 
 RANKS: tuple[tuple[str, ...], ...] = (
     ("MP132", "MP013"),
@@ -93,6 +95,43 @@ def _causes_only(found: Iterable[Verdict]) -> list[Verdict]:
     found = list(found)
     codes = {verdict.code for verdict in found}
     return [verdict for verdict in found if not (FOLLOWS.get(verdict.code, frozenset()) & codes)]
+
+
+def looked_at(examination: Examination) -> tuple[Evidence, ...]:
+    """What a healthy run was found healthy by: skips, headroom, underflow, controls."""
+    arm = observed(examination)
+    if arm is None:
+        return ()
+    seen = [skips(steps) for steps in courses(arm)]
+    attempts, skipped = sum(s.attempts for s in seen), sum(s.total for s in seen)
+    facts: list[Evidence] = [Evidence("optimizer steps attempted", attempts, arm=arm.name)]
+    if scalers_in_use(arm):
+        facts.append(Evidence("steps skipped", skipped, f"of {attempts}", arm=arm.name))
+        benign = sum(s.warm_up + s.probes for s in seen)
+        facts.append(Evidence("of these at the start or right after a growth of the scale", benign, arm=arm.name))
+    facts += _headroom(examination)
+    facts += [
+        Evidence("control", "healthy" if failure(a) is None else "fails", arm=a.name) for a in examination.arms[1:]
+    ]
+    return tuple(facts)
+
+
+def _headroom(examination: Examination) -> list[Evidence]:
+    arm = observed(examination)
+    assert arm is not None
+    if not computes_low(arm):
+        return [Evidence("anything computed in 16 bits", False, arm=arm.name)]
+    found = []
+    low = [m.output_amax for m in arm.modules if "float16" in m.output_dtypes and m.output_amax]
+    if low and math.isfinite(max(low)):
+        bits = math.log2(find_format("float16").max / max(low))
+        found.append(Evidence("headroom of the largest FP16 activation", round(bits, 1), "bits", arm=arm.name))
+    tiny = [s.activation_tiny_share for s in arm.steps if s.activation_tiny_share is not None]
+    if tiny:
+        found.append(
+            Evidence("activation gradients below 6.1e-5", round(sum(tiny) / len(tiny), 4), "share", arm=arm.name)
+        )
+    return found
 
 
 def only_the_scale(examination: Examination) -> bool:
