@@ -35,7 +35,7 @@ else:
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-ELSEWHERE = {"README.md", "benchmarks.md", "json.md", "lint.md", "lint-corpus.md"}
+ELSEWHERE = {"json.md", "lint.md"}
 """Pages of docs/ whose blocks have tests of their own."""
 
 PAGES = sorted(
