@@ -59,6 +59,8 @@ ACTIVE = re.compile(
 _CORE = frozenset({"backward", "load_state_dict", "scale", "unscale_", "update"})
 _CONTEXTS = frozenset({"Join", "autocast", "inference_mode", "no_grad", "nullcontext", "suppress"})
 _OPTIMIZER = re.compile(r"optim|^opts?(_|\d|$)|_opts?\d*$", re.IGNORECASE)
+_PRECISION = re.compile(r"Scaler|^Amp|AMP|_amp|amp_|^amp$|Precision|precision")
+"""Parts of the names of own classes and functions that make scalers and regions."""
 _SCHEDULER = re.compile(r"sched|^lrs$|warmup", re.IGNORECASE)
 
 
@@ -214,6 +216,8 @@ class Facts:
         for call in self.view.nodes(ast.Call):
             if self._makes(call):
                 names |= self._heat(call)
+                made = self.view.dotted(call.func) or ""
+                self.core = self.core or made in SCALERS or self._is_own(call, made)
             elif self._enters(call):
                 self.switches.add(call)
                 self.switches.update(_within_function(self.view, call))
@@ -238,9 +242,15 @@ class Facts:
             or name.startswith("torch.optim.")
             or tail in CLIPPERS
             or (self.is_scaler(last_name(call.func)) and bool(call.args))
-            or "Scaler" in tail
+            or bool(_PRECISION.search(tail))
             or self._hands_over(call)
         )
+
+    def _is_own(self, call: ast.Call, name: str) -> bool:
+        """Whether a class or function of another file of the project is called that is named after precision."""
+        if not _PRECISION.search(name.rpartition(".")[2]) or last_name(call.func) not in self.view.imports:
+            return False
+        return self.view.project.definition(name, self.view.path) is not None
 
     def _enters(self, call: ast.Call) -> bool:
         """Whether a context is made, to be entered here."""

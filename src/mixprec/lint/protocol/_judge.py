@@ -236,6 +236,16 @@ class Judge:
                 return [replace(fault, others=(call,))]
         return []
 
+    def _updated_again(self, path: Path, scaler: Scaler, call: ast.AST) -> list[Fault]:
+        """Updates of this iteration that came before a step which this one follows: each step has an update."""
+        own = [entry for entry in path.log if entry.loops == path.loops and entry.scaler == scaler.key]
+        steps = [place for place, entry in enumerate(own) if entry.kind == "step"]
+        return [
+            Fault("updated-again", entry.node, others=(call,))
+            for place, entry in enumerate(own)
+            if entry.kind == "update" and steps and steps[0] < place < steps[-1]
+        ]
+
     def _twice_owned(self, path: Path, scaler: Scaler, optimizer: Optimizer) -> list[Fault]:
         """Parameters that another optimizer has too, whose gradients this scaler has just unscaled for that one."""
         mine = {(p.node, p.loops) for p in path.gradients[optimizer.key].fresh if p.scaler == scaler.key}

@@ -210,6 +210,7 @@ class Machine(Judge):
             faults.append(Fault("update-without-step", call, enabled=self._open(path, scaler), others=others))
         join = [c for c in path.contexts if isinstance(c, Context) and c.kind == "join" and c.node is not None]
         faults += [Fault("update-in-join", c.node, others=(call,)) for c in join if c.node is not None]
+        faults += self._updated_again(path, scaler, call)
         self._sign(path, call, faults)
         settled = tuple(key for key, stage in protocol.stages if stage.name == "stepped")
         path.scalers[scaler.key] = Protocol(protocol.version + 1, protocol.scaled, updated=call, settled=settled)

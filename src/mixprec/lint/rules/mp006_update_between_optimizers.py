@@ -6,7 +6,7 @@ import ast
 
 from mixprec.lint._rule import FixSafety
 from mixprec.lint._view import FileView
-from mixprec.lint.protocol import Conclusion, OrderRule, call_statement, receiver
+from mixprec.lint.protocol import Conclusion, OrderRule, call_statement, receiver, trace
 from mixprec.records import Edit, Finding, Severity
 
 
@@ -69,7 +69,7 @@ for x, y in loader:
         if conclusion.kind == "update-between-steps":
             text = f"{second} divides gradients of before this update by the new scale{conclusion.when}."
             return self.finding(view, update, text, fix=fix)
-        if any(view.text(view.statement(update)) == view.text(stmt) for stmt in _after(view, step)):
+        if any(other.fault.anchor is update for other in view.memo(trace).of("updated-again")):
             text = (
                 f"The scale changes here between two steps and again after {second}: it grows and falls twice as often."
             )
