@@ -240,10 +240,12 @@ class Judge:
         """Updates of this iteration that came before a step which this one follows: each step has an update."""
         own = [entry for entry in path.log if entry.loops == path.loops and entry.scaler == scaler.key]
         steps = [place for place, entry in enumerate(own) if entry.kind == "step"]
+        if len({own[place].subject for place in steps}) < 2:
+            return []
         return [
             Fault("updated-again", entry.node, others=(call,))
             for place, entry in enumerate(own)
-            if entry.kind == "update" and steps and steps[0] < place < steps[-1]
+            if entry.kind == "update" and steps[0] < place < steps[-1]
         ]
 
     def _twice_owned(self, path: Path, scaler: Scaler, optimizer: Optimizer) -> list[Fault]:
