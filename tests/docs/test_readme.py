@@ -125,3 +125,11 @@ def test_local_links_lead_somewhere(markdown, name):
     local = [link.partition("#")[0] for link in page.links if not link.startswith(("https://", "#"))]
 
     assert [link for link in local if not (page.path.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md"])
+def test_every_command_is_in_the_table(markdown, name):
+    """The table has one row per command of the command line, and none besides."""
+    listed = re.findall(r"^\| `mixprec ([a-z-]+)", markdown(name).text, re.MULTILINE)
+
+    assert sorted(listed) == sorted(main.list_commands(None))
