@@ -131,7 +131,7 @@ ACCELERATORS: tuple[Accelerator, ...] = (
         "https://www.amd.com/en/products/accelerators/instinct/mi200/mi250x.html",
         True,
         ("MI250X", "MI250"),
-        "its matrix units flush subnormal float16 and bfloat16 values to zero, so scale the loss high; bandwidth not verified",
+        "its matrix units flush subnormal 16-bit values to zero, so scale the loss high; bandwidth not verified",
     ),
     Accelerator(
         "MI300X",

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
@@ -22,13 +23,13 @@ def flops_of(packet: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any)
     own = _OWN.get(_name(packet))
     if own is not None:
         return int(own(args))
-    formula = flop_registry.get(packet)
+    formula = flop_registry.get(_out_of_place(packet))
     return 0 if formula is None else int(formula(*args, **kwargs, out_val=out))
 
 
 def has_formula(packet: Any) -> bool:
     """Whether the op counts as a product and must not be taken apart."""
-    return _name(packet) in _OWN or packet in flop_registry
+    return _name(packet) in _OWN or _out_of_place(packet) in flop_registry
 
 
 def product_of(packet: Any, args: Sequence[Any], out: Any) -> Product | None:
@@ -38,7 +39,16 @@ def product_of(packet: Any, args: Sequence[Any], out: Any) -> Product | None:
 
 
 def _name(packet: Any) -> str:
-    return str(packet).rpartition(".")[2]
+    """The op's name, that of the out-of-place form for an in-place one."""
+    name = str(packet).rpartition(".")[2]
+    return name if name.startswith("_") else name.rstrip("_")
+
+
+def _out_of_place(packet: Any) -> Any:
+    name = str(packet).rpartition(".")[2]
+    if name.startswith("_") or not name.endswith("_"):
+        return packet
+    return getattr(torch.ops.aten, name.rstrip("_"), packet)
 
 
 # ── FLOPs that PyTorch does not count ───────────────────────────────────────────────────────────────────────────────

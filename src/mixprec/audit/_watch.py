@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -236,20 +236,14 @@ class _Ops(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch annotate
         begin = time.perf_counter()
         out = func(*args, **kwargs)
         seconds = time.perf_counter() - begin
-        self.watch.ran(func, args, kwargs, out, seconds)
+        if func.namespace != "prim":  # fake tensors ask for devices by such ops
+            self.watch.ran(func, args, kwargs, out, seconds)
         return out
-
-
-_names: dict[Any, str] = {}
 
 
 def _short(func: Any) -> str:
     """`linear` for `torch.nn.functional.linear`, `item` for `Tensor.item`."""
-    name = _names.get(func)
-    if name is None:
-        full = resolve_name(func) or getattr(func, "__name__", "")
-        name = _names[func] = full if full.endswith("__get__") else full.rpartition(".")[2]
-    return name
+    return str(getattr(func, "__name__", ""))
 
 
 _composite: dict[Any, bool] = {}
