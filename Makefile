@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
-CODE   := $(wildcard src tests examples benchmarks docs/*.py)
+CODE   := $(wildcard src tests examples benchmarks docs/*.py .ci/*.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo bench score test docs tutorial dist check format lint types layers clean
