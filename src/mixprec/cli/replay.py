@@ -77,6 +77,8 @@ def _lines(found: Replay, deep: bool) -> Iterator[str]:
     if found.traced is None:
         return
     yield ""
+    if found.traced.rank != found.rank:
+        yield f"Rank {found.rank} did nothing wrong: what follows is rank {found.traced.rank}'s."
     yield from _origin(found.traced)
     if found.traced.compiled:
         yield "Compiled functions ran in eager mode under the tracer: what only the compiled code does is not seen."

@@ -80,6 +80,46 @@ COUNTED = """
 """
 
 
+RANKS = """
+    import os, sys
+    import torch, torch.distributed as dist, torch.multiprocessing as mp, torch.nn.functional as F
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel as DDP
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 8), nn.Linear(8, 2)
+
+        def forward(self, x):
+            hidden = self.a(x)
+            return self.b(hidden * hidden)
+
+    def work(rank, file):
+        dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+        torch.manual_seed(rank)
+        model = DDP(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+        for step in range(4):
+            x, y = torch.randn(8, 4), torch.randn(8, 2)
+            if step == 2 and rank == 1:
+                x = x * 1000
+            with torch.autocast("cpu", torch.float16):
+                loss = F.mse_loss(model(x), y)
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        dist.destroy_process_group()
+
+    if __name__ == "__main__":
+        import tempfile
+        with tempfile.TemporaryDirectory() as folder:
+            mp.spawn(work, args=(os.path.join(folder, "store"),), nprocs=2)
+"""
+
+
 def saved(folder, text):
     """The incidents that the script left behind."""
     script = folder / "train.py"
@@ -152,3 +192,18 @@ def test_a_script_that_changed_is_told(tmp_path):
 
     with pytest.raises(NotReachedError, match="Step 5 was not reached: CheckpointError"):
         replay_script(incident, timeout=120)
+
+
+@pytest.mark.distributed
+def test_ranks_replay_together_and_the_one_at_fault_is_named(tmp_path):
+    """Two ranks under DDP skip one step because of one of them: the other's incident leads to that rank's line."""
+    incidents = saved(tmp_path, RANKS)
+    assert [(one.step, one.rank) for one in incidents] == [(2, 0), (2, 1)]
+
+    found = replay_script(incidents[0], timeout=120)
+
+    first = found.traced.origin.first
+    assert found.exact
+    assert (found.rank, found.traced.rank) == (0, 1)
+    assert source_line(first.location) == "return self.b(hidden * hidden)"
+    assert first.location.module == ""

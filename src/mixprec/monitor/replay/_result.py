@@ -28,7 +28,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Traced:
-    """What the tracer saw. `compiled`: a compiled function ran, in eager mode while it was traced."""
+    """What the tracer saw.
+
+    `compiled`: a compiled function ran, in eager mode while it was traced. `rank`: the rank that saw it, which is
+    another than the incident's where only that one is at fault.
+    """
 
     origin: Origin
     ops: int
@@ -36,6 +40,7 @@ class Traced:
     flushes: tuple[Flush, ...] = ()
     compiled: bool = False
     records: tuple[OpRecord, ...] = ()
+    rank: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ class Replay:
     precision: str | None = None
     notes: tuple[str, ...] = field(default=())
     avoiding_scale: float | None = None
+    rank: int = 0
 
     @property
     def healthy(self) -> bool:
@@ -88,6 +94,7 @@ def read_traced(document: Mapping[str, Any]) -> Traced:
         flushes=tuple(Flush(**{name: _field(value) for name, value in one.items()}) for one in document["flushes"]),
         compiled=document["compiled"],
         records=tuple(from_document(one) for one in document["records"]),
+        rank=document["rank"],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import tempfile
@@ -85,6 +86,7 @@ def replay_script(
         precision=precision,
         notes=(*notes, *first.differences),
         avoiding_scale=avoiding,
+        rank=incident.rank,
     )
 
 
@@ -105,9 +107,12 @@ class _Again:
         )
 
     def trace(self, reach: str, deep: bool, previous: bool = False, scale: float | None = None) -> Traced:
-        """The step under the tracer, at another loss scale if one is given."""
-        found = self._found(self._run(reach, trace=True, deep=deep, previous=previous, scale=scale))
-        return read_traced(found["traced"])
+        """The step under the tracer, at another loss scale if one is given; as the rank at fault saw it."""
+        found = self._run(reach, trace=True, deep=deep, previous=previous, scale=scale)
+        own = self._found(found)
+        others = [one for one in found if one is not own]
+        seen = [dataclasses.replace(read_traced(one["traced"]), rank=one["rank"]) for one in (own, *others)]
+        return next((traced for traced in seen if not traced.origin.clean), seen[0])
 
     def _run(
         self, reach: str, *, trace: bool, deep: bool = False, previous: bool = False, scale: float | None = None
