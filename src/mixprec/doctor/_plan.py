@@ -100,6 +100,9 @@ def _special(examination: Examination, arm: Arm, found: Failure | None, steps: i
         yield ArmPlan("eager", (Intervention("eager", True),), steps)
     if any(diverges(arm, o.optimizer) for o in arm.optimizers if not o.rank) and _still_diverges(examination, arm):
         yield ArmPlan("learning-rate", (Intervention("learning_rate", 0.1),), steps)
+        slower = examination.arm("learning-rate")
+        if slower is not None and failure(slower) is not None:
+            yield ArmPlan("learning-rate-2", (Intervention("learning_rate", 0.001),), steps)
 
 
 def _traced_compiled(examination: Examination) -> bool:

@@ -1,4 +1,4 @@
-"""MP130: training diverges in FP32 too, and does not with a tenth of the learning rate."""
+"""MP130: training diverges in FP32 too, and does not with a smaller learning rate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GROWTH = 1000.0
 
 
 def judge(examination: Examination) -> Verdict | None:
-    """The observing arm and the FP32 control diverge; the arm with a smaller learning rate does not."""
+    """The observing arm and the FP32 control diverge; an arm with a smaller learning rate, if there is one, does not."""
     arm = observed(examination)
     if arm is None or arm.crash is not None:
         return None
@@ -24,11 +24,10 @@ def judge(examination: Examination) -> Verdict | None:
             continue
         if control is not None and not diverges(control, optimizer.optimizer):
             continue
-        slower = examination.arm("learning-rate")
-        if slower is not None and diverges(slower, optimizer.optimizer):
+        slowed = [one for one in examination.arms if one.changes("learning_rate") is not None]
+        if control is None and not slowed:
             continue
-        if control is None and slower is None:
-            continue
+        slower = next((one for one in slowed if not diverges(one, optimizer.optimizer)), None)
         return _say(examination, arm, optimizer, slower, control)
     return None
 
@@ -67,7 +66,11 @@ def _say(
     ]
     if slower is not None and losses(slower, number):
         evidence.append(
-            Evidence("last loss with a tenth of the learning rate", losses(slower, number)[-1], arm=slower.name)
+            Evidence(
+                f"last loss with the learning rate times {slower.changes('learning_rate')}",
+                losses(slower, number)[-1],
+                arm=slower.name,
+            )
         )
     return say(
         "MP130",

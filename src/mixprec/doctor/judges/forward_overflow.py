@@ -19,6 +19,7 @@ from mixprec.doctor.judges._located import (
 from mixprec.doctor.judges._masks import constant_that_overflows, masks_that_meet
 from mixprec.doctor.judges._reading import observed
 from mixprec.doctor.judges._say import say
+from mixprec.doctor.judges.divergence import diverges
 from mixprec.records import Verdict
 
 EXPONENTIALS = frozenset({"exp", "exp2", "expm1", "cosh", "sinh", "exp_"})
@@ -39,8 +40,9 @@ WORDS = {
 def judge(examination: Examination) -> Verdict | None:
     """The first op in forward whose FP16 result is infinite where FP32 is not."""
     fault = _overflow(examination)
-    if fault is None:
-        return None
+    control = examination.arm("fp32")
+    if fault is None or (control is not None and any(diverges(control, o.optimizer) for o in control.optimizers)):
+        return None  # what explodes in FP32 as well overflows in FP16 first
     code = _kind(examination, fault)
     confidence, ruled_out = confidence_of_fault(examination)
     return say(
