@@ -59,6 +59,13 @@ SIZES = (
 )
 
 
+class Ordinary(Level):
+    """No step is looked at."""
+
+    def looks_at(self, step: int) -> bool:
+        return False
+
+
 class Watched:
     """A model that is trained in bfloat16 with a loss scaler, and a monitor that is heard only in its own turn."""
 
@@ -74,6 +81,8 @@ class Watched:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=True)
         self.scaler = torch.amp.GradScaler(device, init_scale=2.0**8)
         self.monitor: Monitor | None = None
+        if level is not None and level.every == NEVER:
+            level = Ordinary(level.name, NEVER, level.elements)
         if level is not None:
             self.monitor = Monitor(self.model, self.optimizer, level=level, folder=folder)
             self.monitor._listening.remove()

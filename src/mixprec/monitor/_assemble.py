@@ -29,10 +29,10 @@ class Assembler:
     def __init__(self) -> None:
         self._budget = START
         self._formats: set[str] = set()
+        self._narrowest: str | None = None
 
     def record(self, step: ClosedStep, found: Found) -> StepRecord:
         """The record of the next step."""
-        self._formats.update(step.traces.dtypes.values(), step.traces.grad_dtypes.values())
         scale, scale_after = _first(found, "scale"), _first(found, "scale_after")
         skipped = any(flag > 0 for flag in found.get("found_inf", ()))
         event = _event(scale, scale_after, skipped) if step.scaling else None
@@ -40,35 +40,56 @@ class Assembler:
         self._budget, verdict = judge(self._budget, skipped, event, scale, loss)
         norm, clipped = _norms(step, found, scale)
         lrs = _lrs(step, found)
-        format_name = next((name for name in NARROWEST_FIRST if name in self._formats), None)
-        return StepRecord(
-            step=step.index,
-            looked=step.looked,
-            time=step.time,
-            seconds=step.seconds,
-            loss=loss,
-            scale=scale,
-            scale_after=scale_after,
-            event=event,
-            reason=(StepReason.FOUND_INF if skipped else StepReason.APPLIED).value,
-            benign=None if verdict is None else verdict.benign,
-            why="" if verdict is None else verdict.why,
-            grad_norm=norm,
-            clipped_norm=clipped,
-            clipped_scaled=any(scaled for _, scaled in step.clips),
-            lr=lrs[0] if lrs else None,
-            lrs=lrs if len(lrs) > 1 else (),
-            optimizers=() if step.attempted == ["optimizer0"] else tuple(step.attempted),
-            memory=step.memory,
-            logit=_logit(step, found),
-            format=format_name,
-            modules=module_records(step, found, format_name or "fp32", scale) if step.looked else {},
-            bad_gradients=_bad_gradients(step, found),
-            bad_weights=_bad(step.weights, found.get("weights_bad", ())),
-            bad_buffers=_bad_buffers(step, found),
-            **shares(step, found),
-            **({} if skipped else _updates(found)),
-        )
+        format_name = self._format(step)
+        known: dict[str, Any] = {
+            "step": step.index,
+            "time": step.time,
+            "seconds": step.seconds,
+            "loss": loss,
+            "grad_norm": norm,
+            "clipped_norm": clipped,
+            "lr": lrs[0] if lrs else None,
+            "logit": _logit(step, found),
+            "format": format_name,
+        }
+        if step.scaling:
+            known |= {"scale": scale, "scale_after": scale_after, "event": event}
+        if verdict is not None:
+            known |= {"reason": StepReason.FOUND_INF.value, "benign": verdict.benign, "why": verdict.why}
+        if step.clips:
+            known["clipped_scaled"] = any(scaled for _, scaled in step.clips)
+        if len(lrs) > 1:
+            known["lrs"] = lrs
+        if step.attempted != FIRST_ALONE:
+            known["optimizers"] = tuple(step.attempted)
+        if step.looked:
+            known |= _looked(step, found, format_name or "fp32", scale)
+            known |= {} if skipped else _updates(found)
+        if skipped or step.looked:
+            known["bad_gradients"] = _bad_gradients(step, found)
+        return StepRecord.of(known)
+
+    def _format(self, step: ClosedStep) -> str | None:
+        """The narrowest that was seen so far."""
+        if step.looked:
+            self._formats.update(step.traces.dtypes.values(), step.traces.grad_dtypes.values())
+            self._narrowest = next((name for name in NARROWEST_FIRST if name in self._formats), None)
+        return self._narrowest
+
+
+FIRST_ALONE = ["optimizer0"]
+
+
+def _looked(step: ClosedStep, found: Found, format_name: str, scale: float | None) -> dict[str, Any]:
+    """What is known only of steps that were looked at."""
+    return {
+        "looked": True,
+        "memory": step.memory,
+        "modules": module_records(step, found, format_name, scale),
+        "bad_weights": _bad(step.weights, found.get("weights_bad", ())),
+        "bad_buffers": _bad_buffers(step, found),
+        **shares(step, found),
+    }
 
 
 def _first(found: Found, key: Hashable) -> float | None:

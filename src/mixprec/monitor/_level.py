@@ -17,15 +17,22 @@ __all__ = ["DEEP", "LEVELS", "LIGHT", "STANDARD", "Level", "level_named"]
 
 @dataclass(frozen=True)
 class Level:
-    """Every `every`-th step is looked at in detail: `elements` of each parameter and gradient, and all modules."""
+    """Every `every`-th step is looked at in detail: `elements` of each parameter and gradient, and all modules.
+
+    So are steps 1, 2, 4, 8, … before that: a run shows early what it is like.
+    """
 
     name: str
     every: int
     elements: int
 
+    def looks_at(self, step: int) -> bool:
+        """Whether step number `step` is looked at."""
+        return step % self.every == 0 or (step < self.every and step & (step - 1) == 0)
 
-LIGHT = Level("light", every=100, elements=256)
-STANDARD = Level("standard", every=25, elements=1024)
+
+LIGHT = Level("light", every=200, elements=256)
+STANDARD = Level("standard", every=50, elements=1024)
 DEEP = Level("deep", every=1, elements=4096)
 
 LEVELS: Mapping[str, Level] = MappingProxyType({level.name: level for level in (LIGHT, STANDARD, DEEP)})

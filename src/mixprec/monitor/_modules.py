@@ -161,7 +161,7 @@ class ModuleWatch:
     def _seen(self) -> list[_Cell]:
         """Cells with something in them; those of compiled models are filled without anybody being told."""
         if not self.looking:
-            return [*self._touched, *(cell for cell in self._roots if not cell.outputs and cell.compiled)]
+            return self._touched or [cell for cell in self._roots if cell.compiled]
         return [cell for cell in (*self._roots, *(cell for _, cell in self._cells)) if cell.outputs or cell.compiled]
 
     def _collect_samples(self, numbers: Numbers, traces: Traces) -> None:

@@ -178,7 +178,7 @@ class Monitor:
         for finding in self._alerts.look(record):
             self._say(finding, record.step)
         if record.skipped:
-            self._steps.look_soon()
+            self._steps.look_now()
 
     def _record(self, step: ClosedStep) -> StepRecord:
         if self._offset is None:

@@ -31,7 +31,8 @@ class Outlets:
 
     def step(self, record: StepRecord) -> None:
         """Tells all of them."""
-        self._each("step", lambda sink: sink.step(record))
+        if self._sinks:
+            self._each("step", lambda sink: sink.step(record))
 
     def finding(self, finding: Finding, step: int) -> None:
         """Tells all of them."""

@@ -20,15 +20,23 @@ MOST = 8
 
 def floating(output: Any) -> Iterator[Tensor]:
     """At most 8 dense floating-point tensors with elements: of tuples, lists, mappings and dataclasses as well."""
+    if isinstance(output, Tensor):
+        if _counts(output):
+            yield output
+        return
     for count, tensor in enumerate(_tensors(output, DEPTH)):
         if count == MOST:
             return
         yield tensor
 
 
+def _counts(tensor: Tensor) -> bool:
+    return bool(tensor.dtype in DTYPES and tensor.layout is torch.strided and tensor.numel() and not tensor.is_meta)
+
+
 def _tensors(value: Any, depth: int) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
-        if value.dtype in DTYPES and value.layout is torch.strided and value.numel() and value.device.type != "meta":
+        if _counts(value):
             yield value
     elif depth:
         for part in _parts(value):

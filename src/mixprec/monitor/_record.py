@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from mixprec.records import StepReason
@@ -38,6 +38,15 @@ class ModuleRecord:
     weight_headroom: float | None = None
     weight_zero: float | None = None
     weight_subnormal: float | None = None
+
+
+class _Nothing(dict[str, ModuleRecord]):
+    """A mapping that is empty and can be a field's default."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment] # nobody writes to it
+
+
+NO_MODULES: Mapping[str, ModuleRecord] = _Nothing()
 
 
 @dataclass(frozen=True)
@@ -96,10 +105,21 @@ class StepRecord:
     update_ratio: float | None = None
     unchanged: float | None = None
     unchanged_all: float | None = None
-    modules: Mapping[str, ModuleRecord] = field(default_factory=dict)
+    modules: Mapping[str, ModuleRecord] = NO_MODULES
     bad_gradients: tuple[str, ...] = ()
     bad_weights: tuple[str, ...] = ()
     bad_buffers: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, known: dict[str, Any]) -> StepRecord:
+        """The record of these fields, the others at their defaults; keeps `known`.
+
+        Fields at their defaults are the class's own attributes: setting all of them one by one takes longer than
+        everything else that is done for an ordinary step.
+        """
+        record = object.__new__(cls)
+        record.__dict__.update(known)
+        return record
 
     @property
     def applied(self) -> bool:
@@ -112,31 +132,34 @@ class StepRecord:
         return self.reason == StepReason.FOUND_INF.value
 
 
-_DEFAULTS = {
-    f.name: f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
-    for f in dataclasses.fields(StepRecord)
-    if f.name != "step"
-}
+_FIELDS = tuple(f.name for f in dataclasses.fields(StepRecord))
+_MODULE_FIELDS = tuple(f.name for f in dataclasses.fields(ModuleRecord))
+_DEFAULTS = {f.name: f.default for f in dataclasses.fields(StepRecord)}
 _LISTS = ("lrs", "optimizers", "bad_gradients", "bad_weights", "bad_buffers")
 _WORDS = {"reason", "why", "event", "format", "dtype", "grad_dtype"}
+_PLAIN = (bool, int, str)
 
 
 def to_row(record: StepRecord) -> dict[str, Any]:
-    """`record` as JSON values, without what was not measured."""
+    """`record` as JSON values, without what was not measured. **Cost**: some microseconds, called at every step."""
     row: dict[str, Any] = {"kind": "step", "step": record.step}
-    for name, default in _DEFAULTS.items():
-        value = getattr(record, name)
-        if value is not default and value != default:
-            row[name] = _plain(name, value)
+    for name, value in vars(record).items():
+        if value is None or value is _DEFAULTS[name]:
+            continue
+        kind = type(value)
+        if kind is float:
+            row[name] = value if value - value == 0.0 else str(value)
+        elif kind in _PLAIN:
+            row[name] = value
+        elif value:
+            row[name] = _structure(name, value)
     return row
 
 
-def _plain(name: str, value: Any) -> Any:
+def _structure(name: str, value: Any) -> Any:
     if name == "modules":
         return {path: _module_row(module) for path, module in value.items()}
-    if isinstance(value, tuple):
-        return [_number(item) for item in value]
-    return _number(value)
+    return [_number(item) for item in value]
 
 
 def _module_row(module: ModuleRecord) -> dict[str, Any]:
@@ -144,23 +167,17 @@ def _module_row(module: ModuleRecord) -> dict[str, Any]:
     return {name: _number(value) for name, value in values if value is not None}
 
 
-_MODULE_FIELDS = tuple(f.name for f in dataclasses.fields(ModuleRecord))
-
-
 def _number(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) and abs(value) < 1e9 else _long(value)
-    return value
-
-
-def _long(value: float) -> Any:
-    return value if math.isfinite(value) else str(value)
+    """A float to six digits, since a look at all modules writes hundreds; others as they are."""
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.6g}") if math.isfinite(value) else str(value)
 
 
 def from_json(row: Mapping[str, Any]) -> StepRecord:
     """The record that `to_row` made `row` of. Keys of a later version are left out."""
     known: dict[str, Any] = {"step": int(row["step"])}
-    for name in _DEFAULTS:
+    for name in _FIELDS[1:]:
         if name in row:
             known[name] = _value(name, row[name])
     return StepRecord(**known)

@@ -81,7 +81,6 @@ class StepWatch(Listener):
         self._names: dict[int, str] = {}
         self._scaler: Any = None
         self._norm_comes = False
-        self._look_next = False
         self.index = 0
         self._ended = time.perf_counter()
         self._open()
@@ -98,9 +97,10 @@ class StepWatch(Listener):
         """Adds names of parameters, by id."""
         self._names.update(names)
 
-    def look_soon(self) -> None:
-        """The next step is looked at in detail, whatever its number."""
-        self._look_next = True
+    def look_now(self) -> None:
+        """The step that has just been opened is looked at in detail, whatever its number."""
+        self._step.looked = True
+        self._modules.look(True)
 
     # the open step
 
@@ -111,8 +111,7 @@ class StepWatch(Listener):
         self._unscaled = False
         self._losses: dict[int, Tensor] = {}
         self._sampling: dict[int, WeightsWatch] = {}
-        looking = self.index % self._level.every == 0 or self._look_next
-        self._look_next = False
+        looking = self._level.looks_at(self.index)
         self._step.looked = looking
         self._modules.look(looking)
 

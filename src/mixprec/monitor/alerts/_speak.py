@@ -14,6 +14,15 @@ SILENCE = 1000
 """Steps of silence after the first time."""
 
 
+_NEVER = (0, SILENCE)
+"""Of a rule that has said nothing: silent until step 0, then for so long."""
+
+
+def _concerned(rule: Rule, skipped: bool, looked: bool) -> bool:
+    """Whether `rule` is asked after such a step."""
+    return {Moment.EVERY_STEP: True, Moment.SKIPPED: skipped, Moment.LOOKED: looked}[rule.asked]
+
+
 class Alerts:
     """Asks the rules after every record."""
 
@@ -23,21 +32,23 @@ class Alerts:
         self._failed = failed
         self.window = Window()
         asked = tuple(all_rules() if rules is None else rules)
-        self._by_moment = {moment: [rule for rule in asked if rule.asked is moment] for moment in Moment}
+        self._asked = {
+            (skipped, looked): tuple(rule for rule in asked if _concerned(rule, skipped, looked))
+            for skipped in (False, True)
+            for looked in (False, True)
+        }
         self._silent: dict[str, tuple[int, int]] = {}
-        self._optimizers: set[str] = set()
+        self._optimizers: tuple[str, ...] = ()
+        self._known = {"optimizer0"}
 
     def look(self, record: StepRecord) -> list[Finding]:
         """What is to be said now. **Cost**: a few microseconds on the host while nothing is wrong."""
-        own = set(record.optimizers or ("optimizer0",))
-        if self._optimizers and not own & self._optimizers:
-            self.window = Window()  # another training has begun in the same process
-        self._optimizers |= own
+        if record.optimizers != self._optimizers:
+            self._another(record)
         self.window.add(record)
         found = []
-        for rule in self._asked(record):
-            until, silence = self._silent.get(rule.code, (0, SILENCE))
-            if record.step < until:
+        for rule in self._asked[record.skipped, record.looked]:
+            if self._silent and record.step < self._silent.get(rule.code, _NEVER)[0]:
                 continue
             try:
                 finding = rule.look(self.window)
@@ -45,15 +56,15 @@ class Alerts:
                 self._failed(f"rule {rule.code}", error)
                 continue
             if finding is not None:
+                silence = self._silent.get(rule.code, _NEVER)[1]
                 self._silent[rule.code] = (record.step + silence, silence * 4)
                 found.append(finding)
         return found
 
-    def _asked(self, record: StepRecord) -> list[Rule]:
-        """In the order of codes within each moment."""
-        rules = list(self._by_moment[Moment.EVERY_STEP])
-        if record.skipped:
-            rules += self._by_moment[Moment.SKIPPED]
-        if record.looked:
-            rules += self._by_moment[Moment.LOOKED]
-        return rules
+    def _another(self, record: StepRecord) -> None:
+        """Other optimizers stepped than before; if they are all new another training has begun in this process."""
+        own = set(record.optimizers or ("optimizer0",))
+        if not own & self._known:
+            self.window = Window()
+        self._known |= own
+        self._optimizers = record.optimizers
