@@ -14,7 +14,7 @@ GROWTH = 1000.0
 
 
 def judge(examination: Examination) -> Verdict | None:
-    """The observing arm and the FP32 control diverge; an arm with a smaller learning rate, if there is one, does not."""
+    """The observing arm and the FP32 control diverge; of arms with smaller learning rates, one may not."""
     arm = observed(examination)
     if arm is None or arm.crash is not None:
         return None
@@ -65,13 +65,8 @@ def _say(
         Evidence("largest finite loss", max(losses(arm, number)), arm=arm.name),
     ]
     if slower is not None and losses(slower, number):
-        evidence.append(
-            Evidence(
-                f"last loss with the learning rate times {slower.changes('learning_rate')}",
-                losses(slower, number)[-1],
-                arm=slower.name,
-            )
-        )
+        what = f"last loss with the learning rate times {slower.changes('learning_rate')}"
+        evidence.append(Evidence(what, losses(slower, number)[-1], arm=slower.name))
     return say(
         "MP130",
         "Training diverges in FP32 as well: the learning rate is too high, or the gradients explode.",
