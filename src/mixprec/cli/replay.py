@@ -58,10 +58,9 @@ def command(
 
 
 def _document(found: Replay) -> dict[str, Any]:
-    document: dict[str, Any] = to_json(found)
-    for part in ("origin",):
-        if found.traced is not None:
-            document["traced"][part]["first"] = to_json(found.traced.origin.first)
+    document: dict[str, Any] = {**to_json(found), "healthy": found.healthy}
+    if found.traced is not None:
+        document["traced"]["origin"]["first"] = to_json(found.traced.origin.first)
     return document
 
 

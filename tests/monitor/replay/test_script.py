@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -154,6 +155,11 @@ def test_a_skipped_step_of_a_script_replays(tmp_path):
     assert document["precision"] == "bf16-mixed"
     assert document["traced"]["origin"]["first"] is None
     assert len(document["traced"]["records"]) == document["traced"]["ops"]
+    page = (Path(__file__).parents[3] / "docs" / "json.md").read_text(encoding="utf-8")
+    shown = json.loads(page.partition("## `mixprec replay INCIDENT`")[2].split("```")[1].removeprefix("json"))["replay"]
+    assert (list(document), list(document["traced"])) == (list(shown), list(shown["traced"]))
+    assert list(document["traced"]["room"]) == list(shown["traced"]["room"])
+    assert list(document["traced"]["origin"]) == list(shown["traced"]["origin"])
 
 
 def test_a_step_that_a_script_left_out_replays_without_a_seed(tmp_path):
