@@ -131,9 +131,10 @@ SMALL = 16
 
 def _stagnant(record: OpRecord, by_index: dict[int, OpRecord]) -> bool:
     """An accumulator in 16 bits to which what is added is less than its last place."""
-    if record.phase != "forward" or not record.outputs or record.outputs[0].dtype not in LOW:
+    if not record.outputs or record.outputs[0].dtype not in LOW or record.phase not in ("forward", "optimizer"):
         return False
-    return _counts_coarsely(record) or _averages_coarsely(record, by_index)
+    counts = record.phase == "forward" and _counts_coarsely(record)
+    return counts or _averages_coarsely(record, by_index)
 
 
 def _counts_coarsely(record: OpRecord) -> bool:
@@ -149,7 +150,7 @@ def _counts_coarsely(record: OpRecord) -> bool:
 def _averages_coarsely(record: OpRecord, by_index: dict[int, OpRecord]) -> bool:
     """A moving average whose factor for what is new is below the format's precision."""
     eps, numbers = find_format(record.outputs[0].dtype).eps, dict(record.scalars)
-    if record.outputs[0].numel <= SMALL:
+    if max(out.numel for out in record.outputs) <= SMALL:
         return False
     if _packet(record) in ("lerp", "lerp_", "_foreach_lerp_"):
         return 0 < _number(numbers.get("weight")) < eps

@@ -14,8 +14,9 @@ SCALARS = 16
 def judge(examination: Examination) -> Verdict | None:
     """An op that added to a 16-bit accumulator, outside backward and optimizer, what is less than its last place."""
     for arm, one in traced(examination, "stagnant"):
-        if one.op.phase == "forward" and one.op.outputs:
-            return _say(examination, arm, one, "MP068" if one.op.outputs[0].numel <= SCALARS else "MP064")
+        if one.op.outputs:
+            small = max(out.numel for out in one.op.outputs) <= SCALARS
+            return _say(examination, arm, one, "MP068" if small else "MP064")
     return None
 
 
