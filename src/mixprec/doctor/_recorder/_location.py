@@ -125,6 +125,8 @@ def _packet(record: OpRecord) -> str:
     return record.op.split(".")[1] if record.op.count(".") else record.op
 
 
+LOOP = 16
+"""Additions of one chain on one line that make it a running sum."""
 SMALL = 16
 """A tensor of up to so many elements that lives on is a metric, a larger one an average of weights."""
 
@@ -133,18 +135,31 @@ def _stagnant(record: OpRecord, by_index: dict[int, OpRecord]) -> bool:
     """An accumulator in 16 bits to which what is added is less than its last place."""
     if not record.outputs or record.outputs[0].dtype not in LOW or record.phase not in ("forward", "optimizer"):
         return False
-    counts = record.phase == "forward" and _counts_coarsely(record)
+    counts = record.phase == "forward" and _counts_coarsely(record) and _lives_on(record, by_index)
     return counts or _averages_coarsely(record, by_index)
 
 
 def _counts_coarsely(record: OpRecord) -> bool:
-    """`total += value`, of a total from an earlier iteration whose neighbours are further apart than `value`."""
-    if _packet(record) not in ("add_", "add") or len(record.inputs) < 2 or record.sources[:1] != (None,):
+    """`total += value`, of a total whose neighbours are further apart than `value`."""
+    if _packet(record) not in ("add_", "add") or len(record.inputs) < 2:
         return False
     before, added = record.inputs[:2]
     format_ = find_format(record.outputs[0].dtype)
     lost = math.isfinite(before.amax) and 0 < added.amax <= format_.spacing(before.amax)
     return before.dtype == record.outputs[0].dtype and before.numel <= SMALL and lost
+
+
+def _lives_on(record: OpRecord, by_index: dict[int, OpRecord]) -> bool:
+    """Whether the total comes from an earlier iteration, or from many additions on the same line."""
+    line = record.location.line
+    for _ in range(LOOP):
+        source = record.sources[0] if record.sources else None
+        if source is None:
+            return True
+        if source not in by_index or by_index[source].op != record.op or by_index[source].location.line != line:
+            return False
+        record = by_index[source]
+    return True
 
 
 def _averages_coarsely(record: OpRecord, by_index: dict[int, OpRecord]) -> bool:
