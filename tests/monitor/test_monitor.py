@@ -16,7 +16,7 @@ from torch import nn
 
 import mixprec
 from mixprec.errors import InvalidValueError, UnknownNameError
-from mixprec.monitor import Level, Monitor, read_run
+from mixprec.monitor import Level, Monitor, _monitor, read_run
 from mixprec.monitor.alerts import Rule
 from mixprec.monitor.sinks import Sink
 
@@ -55,20 +55,22 @@ def test_hooks_are_there_only_in_steps_that_are_looked_at(training):
     assert [record.looked for record in run.monitor.records] == due
 
 
-def test_a_step_after_a_skip_is_looked_at(training):
+def test_a_step_after_a_skip_is_looked_at(training, monkeypatch):
     """A skipped step makes one of the next ones worth looking at, whatever its number."""
+    monkeypatch.setattr(_monitor, "TOGETHER", 0.0)
     run = training(torch.amp.GradScaler("cpu", init_scale=2.0**24), torch.float16, level=Level("never", 10**9, 16))
 
     records = run.run(12)
 
     skips = [record.step for record in records if record.skipped]
-    assert skips[-1] >= 3
+    assert skips[-1] >= 3  # the last of them after the steps that are looked at anyway
     assert records[skips[-1] + 2].looked
     assert not records[-1].looked
 
 
-def test_a_record_is_one_step_late(training):
+def test_a_record_is_one_step_late(training, monkeypatch):
     """While step n is open the records reach to step n - 2; closing brings the last one."""
+    monkeypatch.setattr(_monitor, "TOGETHER", 0.0)
     run = training()
     with run.monitor as monitor:
         for done in range(1, 5):
@@ -76,6 +78,20 @@ def test_a_record_is_one_step_late(training):
             assert len(monitor.records) == done - 1
 
     assert len(monitor.records) == 4
+
+
+def test_fast_steps_are_recorded_together(training, monkeypatch):
+    """Steps of the same moment wait for each other, eight at most."""
+    monkeypatch.setattr(_monitor, "TOGETHER", 3600.0)
+    run = training()
+    counts = []
+    with run.monitor as monitor:
+        for _ in range(18):
+            run.step()
+            counts.append(len(monitor.records))
+
+    assert counts == [0] * 8 + [8] * 8 + [16] * 2
+    assert len(monitor.records) == 18
 
 
 def test_alerts_are_logged_and_called_once(training, caplog):
@@ -182,7 +198,7 @@ def script(tmp_path, text: str, **environment: str) -> subprocess.CompletedProce
 
 
 TRAIN = """
-import sys, torch
+import sys, time, torch
 from mixprec import Monitor
 layer = torch.nn.Linear(2, 2)
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
@@ -190,6 +206,7 @@ monitor = Monitor(layer, optimizer, folder=sys.argv[1] + "/run")
 for step in range(5):
     layer(torch.ones(1, 2)).sum().backward()
     optimizer.step()
+    time.sleep(0.06)
 """
 
 

@@ -41,6 +41,9 @@ KEPT = 1000
 IN_FLIGHT = 8
 """Steps that may be on their way to the host before the oldest is waited for."""
 
+TOGETHER = 0.05
+"""Seconds within which steps are recorded together: code that runs several times in a row runs from the caches."""
+
 logger = logging.getLogger("mixprec.monitor")
 
 
@@ -61,7 +64,8 @@ class Monitor:
             ...  # the loop as it is
 
     Scalers (`torch.amp.GradScaler`, its subclasses, mixprec's), clipping and backward are heard where the script calls
-    them. A step is recorded one step late. What is wrong is logged (logger "mixprec.monitor"), once.
+    them. A step is recorded one step late,
+    and those of 50 ms together. What is wrong is logged (logger "mixprec.monitor"), once.
 
     Args:
         model: the model; several as a sequence or a mapping by name; None watches optimizers only. Wrap it with DDP or
@@ -160,8 +164,9 @@ class Monitor:
         if os.getpid() != self._process:
             return  # a forked child has the hooks but is not the run
         self._pending.append(step)
-        while len(self._pending) > 1 and (self._landed() or len(self._pending) > IN_FLIGHT):
-            self._deliver(self._pending.popleft())
+        if step.time - self._pending[0].time >= TOGETHER or len(self._pending) > IN_FLIGHT:
+            while len(self._pending) > 1 and (self._landed() or len(self._pending) > IN_FLIGHT):
+                self._deliver(self._pending.popleft())
 
     def _landed(self) -> bool:
         flight = self._pending[0].flight
