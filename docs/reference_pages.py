@@ -23,6 +23,7 @@ MODULES = {
     "mixprec.errors": "Errors and warnings",
     "mixprec.causes": "Causes",
     "mixprec.lint": "Lint",
+    "mixprec.migrate": "Migrate",
     "mixprec.monitor": "Monitor",
     "mixprec.doctor": "Doctor",
     "mixprec.audit": "Audit",
