@@ -450,3 +450,20 @@ def test_plain_float32_training_has_nothing_to_say():
         optimizer.step()
 
     assert audit(model, step, warmup=1, timed=0).findings == ()
+
+
+@pytest.mark.parametrize(("inside", "expected"), [(False, ["MP080"]), (True, [])])
+def test_a_region_that_begins_after_the_model_is_found(inside, expected):
+    """Nothing is cast in a region that holds the loss alone."""
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+    data = torch.randn(16, 64)
+
+    def step():
+        with torch.autocast("cpu", torch.bfloat16, enabled=inside):
+            outputs = model(data)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = F.mse_loss(outputs, data)
+        loss.backward()
+
+    report = audit(model, step, warmup=0, timed=0)
+    assert [f.code for f in report.at_fault] == expected

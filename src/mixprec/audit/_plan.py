@@ -49,7 +49,7 @@ class Limits:
     """
 
     watched: int = 3
-    timed: int = 10
+    timed: int = 20
     most_timed: int = 40
     patience: float = 20.0
     grace: float = 4.0

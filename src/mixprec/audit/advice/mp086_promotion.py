@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
+from mixprec.audit._ops import Promotion
 from mixprec.audit._report import AuditReport
 from mixprec.audit.advice._advice import Advice, fact, mebibytes, percent, piece
 from mixprec.records import Severity
@@ -17,26 +19,35 @@ MATTERS = 0.1
 def advise(report: AuditReport) -> Iterator[Advice]:
     """One finding per line that promotes; promotions by data (residuals, targets) are the script's own choice."""
     written = sum(row.bytes for row in report.ops if row.phase == "forward")
+    lines: dict[tuple[str | None, int | None], list[Promotion]] = defaultdict(list)
     for promotion in report.promotions:
-        if not promotion.constant or not written:
-            continue
-        share = promotion.behind / written
-        yield piece(
-            "MP086",
-            Severity.WARNING if share >= MATTERS and promotion.inside else Severity.INFO,
-            f"{promotion.op} of 16-bit activations with {promotion.by} gives float32, and so do the ops behind it: "
-            f"{percent(share)} of what forward writes.",
-            gain=share / 2,
-            location=promotion.location,
-            evidence=[
-                fact("float32 results behind the promotion", mebibytes(promotion.behind)),
-                fact("of these kept for backward", mebibytes(promotion.kept)),
-                fact("share of the bytes written in forward", share),
-            ],
-            fix=f"Cast it where it is used, {_cast(promotion.by)}, or store it in the compute dtype.",
-        )
+        if promotion.constant and written:
+            lines[promotion.location.file, promotion.location.line].append(promotion)
+    for promotions in lines.values():
+        yield _finding(promotions, written)
+
+
+def _finding(promotions: list[Promotion], written: int) -> Advice:
+    first = promotions[0]
+    behind = sum(promotion.behind for promotion in promotions)
+    share = behind / written
+    others = f" (and {len(promotions) - 1} more at this line)" if len(promotions) > 1 else ""
+    return piece(
+        "MP086",
+        Severity.WARNING if share >= MATTERS and first.inside else Severity.INFO,
+        f"{first.op} of 16-bit activations with {first.by}{others} gives float32, and so do the ops behind it: "
+        f"{percent(share)} of what forward writes.",
+        gain=share / 2,
+        location=first.location,
+        evidence=[
+            fact("float32 results behind the promotion", mebibytes(behind)),
+            fact("of these kept for backward", mebibytes(sum(promotion.kept for promotion in promotions))),
+            fact("share of the bytes written in forward", share),
+        ],
+        fix=f"Cast it where it is used, {_cast(first.by)}, or store it in the compute dtype.",
+    )
 
 
 def _cast(by: str) -> str:
-    name = by.split("'")[1] if "'" in by else "mask"
+    name = by.split("'")[1].rpartition(".")[2] if "'" in by else "mask"
     return f"as in `{name}.to(x.dtype)`"
