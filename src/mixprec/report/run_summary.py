@@ -272,30 +272,33 @@ def _few(records: Sequence[StepRecord], most: int) -> list[StepRecord]:
 
 
 def _modules(steps: Sequence[StepRecord]) -> SortableTable | None:
-    seen: dict[str, list[ModuleRecord]] = {}
+    seen: dict[str, list[tuple[ModuleRecord, bool]]] = {}
     for record in steps:
         for path, module in record.modules.items():
-            seen.setdefault(path, []).append(module)
+            seen.setdefault(path, []).append((module, record.applied))
     if not seen:
         return None
     rows = tuple(_module_row(path, modules) for path, modules in seen.items())
     columns = ("module", "format", "largest output", "least headroom", "least gradient headroom", "zero", "subnormal")
-    return SortableTable("Modules", columns, rows, "The worst that was seen of each, in bits and shares.")
+    return SortableTable(
+        "Modules", columns, rows, "The worst that was seen of each, in bits and shares; of gradients, in applied steps."
+    )
 
 
-def _module_row(path: str, modules: Sequence[ModuleRecord]) -> tuple[tuple[str, float | str], ...]:
+def _module_row(path: str, looks: Sequence[tuple[ModuleRecord, bool]]) -> tuple[tuple[str, float | str], ...]:
+    modules = [module for module, _ in looks]
     dtype = next((m.dtype for m in reversed(modules) if m.dtype), "") or ""
     amax = [max(abs(m.low), abs(m.high)) for m in modules if m.low is not None and m.high is not None]
     room = [m.headroom for m in modules if m.headroom is not None]
-    gradients = [m.grad_headroom for m in modules if m.grad_headroom is not None]
+    gradients = [m.grad_headroom for m, applied in looks if applied and m.grad_headroom is not None]
     zero = [m.weight_zero if m.weight_zero is not None else m.zero for m in modules]
     low = [m.weight_subnormal if m.weight_subnormal is not None else m.subnormal for m in modules]
     return (
         (path, path),
         (dtype, dtype),
         _number(max(amax, key=lambda v: math.inf if math.isnan(v) else v, default=None)),
-        _number(min(room, default=None), "{:.1f}"),
-        _number(min(gradients, default=None), "{:.1f}"),
+        _bits(min(room, default=None)),
+        _bits(min(gradients, default=None)),
         _number(max((v for v in zero if v is not None), default=None), "{:.1%}"),
         _number(max((v for v in low if v is not None), default=None), "{:.1%}"),
     )
@@ -307,6 +310,16 @@ def _number(value: float | None, form: str = "{:.4g}") -> tuple[str, float | str
     return (form.format(value) if math.isfinite(value) else str(value)), value if not math.isnan(value) else -math.inf
 
 
+def _bits(value: float | None) -> tuple[str, float | str]:
+    return ("overflowed", value) if value == -math.inf else _number(value, "{:.1f}")
+
+
+def _power(value: float | None) -> tuple[str, float | str]:
+    """A loss scale as the power of 2 that it nearly always is."""
+    exact = value is not None and 0 < value < math.inf and math.frexp(value)[0] == 0.5
+    return (f"2^{round(math.log2(value))}", value) if exact and value is not None else _number(value)
+
+
 def _events(steps: Sequence[StepRecord]) -> SortableTable | None:
     told = [record for record in steps if record.skipped or record.event in ("grow", "lower")]
     if not told:
@@ -315,8 +328,8 @@ def _events(steps: Sequence[StepRecord]) -> SortableTable | None:
         (
             (str(record.step), record.step),
             (_what(record), _what(record)),
-            _number(record.scale, "{:g}"),
-            _number(record.scale_after, "{:g}"),
+            _power(record.scale),
+            _power(record.scale_after),
             _number(record.loss),
             (record.why or "–", record.why),
         )
@@ -347,7 +360,7 @@ def _rank_row(rank: RankRun) -> tuple[tuple[str, float | str], ...]:
         (str(rank.rank), rank.rank),
         *((str(count), count) for count in counts),
         _number(steps[-1].loss if steps else None),
-        _number(steps[-1].scale_after if steps else None, "{:g}"),
+        _power(steps[-1].scale_after if steps else None),
         _number(statistics.median(seconds) if seconds else None, "{:.2f}"),
         (str(len(rank.findings)), len(rank.findings)),
     )
