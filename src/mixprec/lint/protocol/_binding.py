@@ -191,6 +191,8 @@ class Binding(Calls):
                 self.bind(target.value, Table(tuple(table.items())), path)
             else:
                 path.heap[(base.key, f"[{index.key}]")] = value
+                if isinstance(base, Opaque) and (base.cut is not None or base.data):
+                    self.bind(target.value, replace(base, key=f"{base.key}[=]", cut=None, data=False), path)
 
     def _bind_attribute(self, target: ast.Attribute, value: Value, path: Path) -> None:
         if target.attr == "grad":

@@ -20,10 +20,15 @@ from mixprec.lint.protocol._values import (
     Class,
     Function,
     Instance,
+    Items,
     Known,
     Opaque,
+    Optimizer,
     Partial,
     Region,
+    Scaler,
+    Scheduler,
+    Table,
     Value,
 )
 
@@ -138,7 +143,8 @@ class Calls(Library):
         bound = self.member(instance, "__init__", path)
         if not isinstance(bound, Function):
             return self.done(call, path, instance)
-        return [self._kept(call, one, instance) for one in self.run(bound, args, kwargs, call, path)]
+        keeps = any(map(_is_kept, (*args, *kwargs.values())))
+        return [self._kept(call, one, instance) for one in self.run(bound, args, kwargs, call, path, keeps)]
 
     def _unresolved(self, call: ast.Call, func: Value, path: Path) -> list[Path]:
         args, kwargs = self.arguments(call, path)
@@ -217,6 +223,14 @@ class Calls(Library):
             and isinstance(target, ast.Attribute)
             and (is_super(target.value) or (isinstance(target.value, ast.Name) and target.value.id == "self"))
         )
+
+
+def _is_kept(value: Value) -> bool:
+    """Whether it matters where a constructor puts an argument."""
+    if isinstance(value, (Items, Table)):
+        inside = value.items if isinstance(value, Items) else tuple(item for _, item in value.items)
+        return any(map(_is_kept, inside))
+    return isinstance(value, (Function, Instance, Optimizer, Partial, Region, Scaler, Scheduler))
 
 
 def _takes_part(value: Value) -> bool:

@@ -335,9 +335,15 @@ class Events(Expressions):
 
     @abc.abstractmethod
     def run(
-        self, function: Function, args: list[Value], kwargs: Mapping[str, Value], call: ast.AST, path: Path
+        self,
+        function: Function,
+        args: list[Value],
+        kwargs: Mapping[str, Value],
+        call: ast.AST,
+        path: Path,
+        always: bool = False,
     ) -> list[Path]:
-        """Walk through `function`; each path that comes out has its `result`."""
+        """Walk through `function`, if anything in it can matter or `always`; each path out of it has its `result`."""
 
 
 def _has_no_graph(value: Value) -> bool:

@@ -94,12 +94,7 @@ class Facts:
         self.core = False
         self.exits: set[ast.AST] = set()
         self.entrusted: set[ast.AST] = set()
-        self.holders = {
-            name
-            for name, value in assigned(view)
-            if isinstance(value, (ast.Dict, ast.List, ast.Tuple))
-            and any(self.is_scaler(last_name(item)) for item in getattr(value, "elts", getattr(value, "values", ())))
-        }
+        self.holders = {name for name, value in assigned(view) if self._holds(value)}
         self.leaves = {last_name(node.value) for node in view.nodes(ast.Attribute) if node.attr == "grad"}
         self.leaves |= {last_name(item) for node in view.nodes(ast.List) for item in node.elts}
         self.keeps_scaled = any(self._keeps_scaled())
@@ -285,14 +280,29 @@ class Facts:
         return own or any(self.is_scaler(one) or self.is_optimizer(one) for one in given)
 
     def _entrusts(self, call: ast.Call) -> bool:
-        """Whether code that is not here is given an object that holds a scaler: `hook(self)`, `on_step(state)`."""
+        """Whether code that is not here has an object that holds a scaler: `hook(self)`, `on_step(state)`."""
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         names = {arg.id for arg in given if isinstance(arg, ast.Name)}
+        cls = self.view.class_of(call) if "self" in names else None
+        if isinstance(call.func, ast.Attribute):
+            names.add(last_name(call.func.value))
         if not names or (self.view.dotted(call.func) or "").startswith(("torch.", "functools.", "super")):
             return False
-        cls = self.view.class_of(call) if "self" in names else None
         own = self.members.get(cls, {}) if cls is not None else {}
         return bool(names & self.holders) or any(self.is_scaler(name) for name in own)
+
+    def _holds(self, value: ast.expr) -> bool:
+        """Whether a collection has a scaler in it, or an object of a class that is not here was given one."""
+        items: list[ast.expr] = []
+        if isinstance(value, (ast.List, ast.Tuple)):
+            items = value.elts
+        elif isinstance(value, ast.Dict):
+            items = value.values
+        elif isinstance(value, ast.Call) and last_name(value.func)[:1].isupper():
+            name = self.view.dotted(value.func) or ""
+            if last_name(value.func) not in self.classes and not name.startswith("torch."):
+                items = [*value.args, *(keyword.value for keyword in value.keywords)]
+        return any(not isinstance(item, ast.Call) and self.is_scaler(last_name(item)) for item in items)
 
     def _sets_a_switch(self, assign: ast.Assign) -> bool:
         """Whether a plain truth value, None or a dtype is put where a test may find it."""

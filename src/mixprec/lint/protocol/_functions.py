@@ -65,9 +65,15 @@ class Functions(Binding):
         return self.frames
 
     def run(
-        self, function: Function, args: list[Value], kwargs: Mapping[str, Value], call: ast.AST, path: Path
+        self,
+        function: Function,
+        args: list[Value],
+        kwargs: Mapping[str, Value],
+        call: ast.AST,
+        path: Path,
+        always: bool = False,
     ) -> list[Path]:
-        """Walk through `function`; each path that comes out has its `result`."""
+        """Walk through `function`, if anything in it can matter or `always`; each path out of it has its `result`."""
         node = function.node
         self.walks[node] += 1
         out_of_reach = node in self.stack or len(self.stack) >= DEEPEST or self.walks[node] > MOST_WALKS
@@ -78,10 +84,11 @@ class Functions(Binding):
             return [path]
         known = function.view.memo(facts)
         self.entered.add(node)
-        if isinstance(node, _DEFS) and not known.is_hot(node):
+        if isinstance(node, _DEFS) and not known.is_hot(node) and not always:
             key = f"{function.key}({','.join(a.key for a in (*args, *kwargs.values()))}){self.place(path)}"
             plain = combined(key, [*args, *kwargs.values()], bool(path.loops))
-            path.result = replace(plain, outside=False, region=plain.region or self.recorded_region(path))
+            region = plain.region or self.recorded_region(path)
+            path.result = replace(plain, outside=False, region=region, cut=None, data=False)
             return [path]
         return self._walk_into(function, args, kwargs, call, path)
 

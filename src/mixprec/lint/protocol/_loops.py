@@ -32,7 +32,7 @@ from mixprec.lint.protocol._functions import Functions
 __all__ = ["Looping"]
 
 K = TypeVar("K")
-_LOADERS = re.compile(r"load|data|batch|_dl$|^dl$", re.IGNORECASE)
+_LOADERS = re.compile(r"(loaders?|dataset|_dl|^dl|^data|_data)$", re.IGNORECASE)
 ITERATIONS = 2
 BEHIND = (0, 0)
 """Stands for the iterations of a loop that is over."""

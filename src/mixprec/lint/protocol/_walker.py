@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mixprec.lint._names import AUTOCASTS
-from mixprec.lint.protocol._facts import last_name
+from mixprec.lint.protocol._facts import facts, last_name
 from mixprec.lint.protocol._machine import Machine
-from mixprec.lint.protocol._path import Path
+from mixprec.lint.protocol._path import NONE, Path
 from mixprec.lint.protocol._values import (
     Class,
     Context,
@@ -24,6 +24,7 @@ from mixprec.lint.protocol._values import (
     Optimizer,
     Region,
     Scaler,
+    Value,
 )
 
 if TYPE_CHECKING:
@@ -212,12 +213,52 @@ class Walker(Looping):
                 current = self._open(item, node, current)
             for one in self.block(node.body, current):
                 one.contexts = before
-                out.append(one)
+                out += self._closed(node, one)
         return self.join(out)
+
+    def _entered(self, expr: ast.expr, path: Path, value: Value) -> list[tuple[Path, Value]]:
+        """What `with expr as …` binds, after `__enter__` of an own context."""
+        if not self.facts(path).is_hot(expr) or not isinstance(value, (Instance, Opaque)):
+            return [(path, value)]
+        path.heap[(f"with{id(expr)}", "")] = value
+        method = self.member(value, "__enter__", path) if isinstance(value, Instance) else None
+        if not isinstance(method, Function) or not method.view.memo(facts).is_hot(method.node):
+            return [(path, value)]
+        result = path.result
+        out = [(one, one.result) for one in self.run(method, [], {}, expr, path)]
+        for one, _ in out:
+            one.result = result
+        return out
+
+    def _closed(self, node: ast.With | ast.AsyncWith, path: Path) -> list[Path]:
+        """`path` behind a `with`: what leaving own contexts does is done, or may have been."""
+        paths = [path]
+        for item in reversed(node.items):
+            known = self.facts(path)
+            if not known.is_hot(item.context_expr) or item.context_expr in known.switches:
+                continue
+            paths = [out for one in paths for out in self._left(item.context_expr, one)]
+        return paths
+
+    def _left(self, expr: ast.expr, path: Path) -> list[Path]:
+        """`path` after `__exit__` of what `expr` made."""
+        value, ended, result = path.heap.pop((f"with{id(expr)}", ""), None), path.exit, path.result
+        if not isinstance(value, (Instance, Opaque)):
+            return [path]
+        method = self.member(value, "__exit__", path) if isinstance(value, Instance) else None
+        if not isinstance(method, Function):
+            self.machine.escape(path, list(path.optimizers))
+            return [path]
+        path.exit = None
+        out = self.run(method, [NONE, NONE, NONE], {}, expr, path)
+        for one in out:
+            one.exit, one.result = ended, result
+        return out
 
     def _open(self, item: ast.withitem, node: ast.AST, paths: list[Path]) -> list[Path]:
         out = []
-        for path, value in self.evaluated(item.context_expr, paths):
+        made = self.evaluated(item.context_expr, paths)
+        for path, value in (pair for one in made for pair in self._entered(item.context_expr, *one)):
             if isinstance(value, Known) and value.name in AUTOCASTS:
                 value = Opaque(value.name)
             if isinstance(value, Region):
