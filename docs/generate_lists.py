@@ -24,18 +24,20 @@ WORDS = {
 
 
 def lists() -> str:
-    """One row per rule: how many ops have it on CUDA and CPU, and which on both or one."""
+    """One list per rule: which ops have it on CUDA and CPU, and which on one of them."""
     cuda, cpu = (Policy.torch(device).ops for device in ("cuda", "cpu"))
-    rows = ["| rule | on CUDA and CPU | only on CUDA | only on CPU |", "| --- | --- | --- | --- |"]
+    lines: list[str] = []
     for rule, words in WORDS.items():
         there, here = ({op for op, r in ops.items() if r.value == rule} for ops in (cuda, cpu))
-        cells = (there & here, there - here, here - there)
-        rows.append(f"| **{rule}**: {words} | {' | '.join(map(_cell, cells))} |")
-    return "\n".join(rows)
+        groups = {"on both": there & here, "only on CUDA": there - here, "only on CPU": here - there}
+        lines += [f"**{rule}**: {words}", ""]
+        lines += [f"- {where}, {len(ops)}: {_named(ops)}" for where, ops in groups.items() if ops]
+        lines.append("")
+    return "\n".join(lines).rstrip()
 
 
-def _cell(ops: set[str]) -> str:
-    return f"{len(ops)}: {', '.join(f'`{op}`' for op in sorted(ops))}" if ops else "0"
+def _named(ops: set[str]) -> str:
+    return ", ".join(f"`{op}`" for op in sorted(ops))
 
 
 def counts() -> str:
