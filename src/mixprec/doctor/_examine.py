@@ -18,6 +18,7 @@ from mixprec.doctor._arm import Arm, ArmPlan, Examination, Intervention
 from mixprec.doctor._conclude import conclude, next_plan
 from mixprec.doctor._diagnosis import Diagnosis
 from mixprec.doctor._lint import files_of, lint_files
+from mixprec.doctor._patches import Change
 from mixprec.doctor._run_arm import Script, run_arm
 from mixprec.doctor._try import MOST, candidates, helped, plan_for, with_patch
 
@@ -81,40 +82,51 @@ def examine_script(
 
 def _try_changes(script: Script, diagnosis: Diagnosis, clock: _Clock, progress: Progress) -> Diagnosis:
     """Runs the changes that may cure the first verdict, until one does."""
-    for number, change in enumerate(itertools.islice(candidates(diagnosis), MOST), 1):
-        known = diagnosis.examination
-        if clock.left < 1.5 * known.arms[0].seconds:
-            break
-        plan = plan_for(known, number)
-        progress.begins(plan)
-        arm = run_arm(dataclasses.replace(script, replace={change.file: change.after}), plan, clock.share(known))
-        arm = dataclasses.replace(arm, interventions=(Intervention("patch"),))
-        progress.ended(arm)
-        diagnosis = dataclasses.replace(diagnosis, examination=known.with_arm(arm))
-        if arm.ended == "interrupted":
-            return dataclasses.replace(diagnosis, interrupted=True)
-        assert diagnosis.verdict is not None
-        if helped(known, diagnosis.verdict, arm):
-            return with_patch(diagnosis, change, arm)
+    try:
+        for number, change in enumerate(itertools.islice(candidates(diagnosis), MOST), 1):
+            known = diagnosis.examination
+            if clock.left < 1.5 * known.arms[0].seconds:
+                break
+            arm = _try(script, change, plan_for(known, number), clock.share(known), progress)
+            diagnosis = dataclasses.replace(diagnosis, examination=known.with_arm(arm))
+            if arm.ended == "interrupted":
+                raise KeyboardInterrupt
+            assert diagnosis.verdict is not None
+            if helped(known, diagnosis.verdict, arm):
+                return with_patch(diagnosis, change, arm)
+    except KeyboardInterrupt:
+        return dataclasses.replace(diagnosis, interrupted=True)
     return diagnosis
+
+
+def _try(script: Script, change: Change, plan: ArmPlan, timeout: float, progress: Progress) -> Arm:
+    """One arm with a change of the script in place."""
+    progress.begins(plan)
+    arm = run_arm(dataclasses.replace(script, replace={change.file: change.after}), plan, timeout)
+    arm = dataclasses.replace(arm, interventions=(Intervention("patch"),))
+    progress.ended(arm)
+    return arm
 
 
 def _run_arms(
     script: Script, known: Examination, clock: _Clock, fast: bool, progress: Progress
 ) -> tuple[Examination, bool]:
-    """Runs arms until none is wanted; whether Ctrl-C ended it."""
-    while len(known.arms) < MOST_ARMS and clock.left > 0:
-        plan = next_plan(known, fast)
-        if plan is None:
-            break
-        progress.begins(plan)
-        arm = run_arm(script, _bounded(plan, known), clock.share(known))
-        progress.ended(arm)
-        known = dataclasses.replace(known.with_arm(arm), seconds_left=clock.left)
-        if len(known.arms) == 1:
-            known = dataclasses.replace(known, lint=lint_files(files_of(_file(script), arm)))
-        if arm.ended == "interrupted":
-            return known, True
+    """Runs arms until none is wanted; whether Ctrl-C ended it, in an arm or between two."""
+    try:
+        while len(known.arms) < MOST_ARMS and clock.left > 0:
+            plan = next_plan(known, fast)
+            if plan is None:
+                break
+            progress.begins(plan)
+            arm = run_arm(script, _bounded(plan, known), clock.share(known))
+            known = dataclasses.replace(known.with_arm(arm), seconds_left=clock.left)
+            progress.ended(arm)
+            if arm.ended == "interrupted":
+                return known, True
+            if len(known.arms) == 1:
+                known = dataclasses.replace(known, lint=lint_files(files_of(_file(script), arm)))
+    except KeyboardInterrupt:
+        return known, True
     return known, False
 
 

@@ -121,8 +121,9 @@ def arm_line(arm: Arm) -> Iterator[str]:
     yield arm.name
     yield ", ".join(map(str, arm.interventions)) or "nothing"
     yield ENDED.get(arm.ended, arm.ended)
-    yield str(len(arm.steps))
-    yield str(sum(step.skipped for step in arm.steps))
+    steps = [step for step in arm.steps if step.finished]
+    yield str(len(steps))
+    yield str(sum(step.skipped for step in steps))
     losses = [step.loss for step in arm.steps if step.loss is not None]
     yield f"{losses[-1]:.4g}" if losses else "-"
     yield f"{arm.seconds:.1f}"

@@ -5,13 +5,14 @@ The recordings are what `python -m benchmarks.doctor_score --record tests/doctor
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
 import pytest
 
 from mixprec.doctor._arm import Examination
-from mixprec.doctor._kept import kept
+from mixprec.doctor._kept import kept as read
 from mixprec.doctor._verdict import open_question, verdicts
 from mixprec.doctor.judges import all_judges
 
@@ -22,6 +23,10 @@ ALSO = json.loads((CASES / "also.json").read_text())
 
 FAULTY = [path for path in RECORDED if path.name.endswith("-bad.jsonl.gz")]
 HEALTHY = [path for path in RECORDED if path.name.endswith("-good.jsonl.gz")]
+
+
+kept = functools.cache(read)
+"""Each recording is read once."""
 
 
 def name_of(path: Path) -> str:

@@ -38,13 +38,27 @@ class Numbers:
         return sorted(((number, thing) for thing, number in self._numbers.items()), key=lambda pair: pair[0])
 
 
+class Optimizers(Numbers):
+    """A wrapper (Accelerate's, for one) is the optimizer that it wraps."""
+
+    def of(self, thing: Any) -> int:
+        """The number of the optimizer inside."""
+        return super().of(unwrapped(thing))
+
+
+def unwrapped(optimizer: Any) -> Any:
+    """The optimizer that does the work."""
+    inner = getattr(optimizer, "optimizer", None)
+    return inner if isinstance(inner, torch.optim.Optimizer) else optimizer
+
+
 class Scene:
     """`iteration` counts attempts at an optimizer step, of any optimizer, that are over."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.iteration = 0
-        self.optimizers = Numbers()
+        self.optimizers = Optimizers()
         self.scalers = Numbers()
         self.locator: Any = None
 
