@@ -22,7 +22,7 @@ from mixprec.audit._log import Held, Kind
 from mixprec.audit._storages import dtype_name
 from mixprec.audit._watch import Watch
 
-__all__ = ["Recording"]
+__all__ = ["Recording", "existing_optimizers"]
 
 
 class Recording(Listener):
