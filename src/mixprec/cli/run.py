@@ -21,6 +21,7 @@ from mixprec.report import json, text
 __all__ = ["command"]
 
 ENTRY = "mixprec.monitor._attach:attach"
+ENGINE_ENTRY = "mixprec.cli._engine:attach"
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -31,6 +32,9 @@ ENTRY = "mixprec.monitor._attach:attach"
 @click.option("--folder", type=click.Path(path_type=Path), help="Where to record  [default: runs/NAME-DATE-TIME]")
 @click.option("--live", is_flag=True, help="Show loss, scale, norm and headroom while it runs.")
 @click.option("--incidents/--no-incidents", default=True, help="Keep what is needed to replay a failing step.")
+@click.option("--keep-step", "steps", type=int, multiple=True, help="Keep this step for replay too (counted from 0).")
+@click.option("--engine", is_flag=True, help="Put mixprec's scaler and autocast in the place of PyTorch's.")
+@click.option("--policy", help="With --engine: the policy of regions that give none, by name or as text.")
 @format_option()
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -42,6 +46,9 @@ def command(
     folder: Path | None,
     live: bool,
     incidents: bool,
+    steps: tuple[int, ...],
+    engine: bool,
+    policy: str | None,
     output: str,
     script: str,
     args: tuple[str, ...],
@@ -50,12 +57,21 @@ def command(
 
     With `--format json` the script's output goes to standard error, and one object to standard output at the end.
     """
+    if policy is not None and not engine:
+        raise InvalidValueError("--policy", policy, "given together with --engine")
     where = folder or _fresh(script)
     as_json = output == "json"
     outcome = run_script(
         Command((script, *args), module=module),
-        entry=ENTRY,
-        options={"folder": str(where.resolve()), "level": level, "live": live, "incidents": incidents},
+        entry=ENGINE_ENTRY if engine else ENTRY,
+        options={
+            "policy": policy,
+            "folder": str(where.resolve()),
+            "level": level,
+            "live": live,
+            "incidents": incidents,
+            "steps": list(steps),
+        },
         stdin=sys.stdin if _has_descriptor() else None,
         capture=as_json,
         on_output=_to_stderr if as_json else None,

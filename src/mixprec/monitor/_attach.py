@@ -89,7 +89,8 @@ class _Optimizers(Listener):
 def attach(options: Mapping[str, Any]) -> Callable[[], None]:
     """The entry of `mixprec run` in the script's process; what it returns is called at exit.
 
-    Options: `folder`, `level`, `live`, and `incidents`, which keeps what is needed to replay a failing step.
+    Options: `folder`, `level`, `live`, and `incidents`, which keeps what is needed to replay a
+    failing step, and those of `steps`.
     """
 
     def make() -> Monitor:
@@ -115,7 +116,7 @@ def _keep_incidents(options: Mapping[str, Any]) -> Callable[[], None]:
     except ImportError as error:
         logger.warning("No incidents are kept: %s", error)
         return _nothing
-    return keep({"folder": str(Path(options["folder"], "incidents"))})
+    return keep({"folder": str(Path(options["folder"], "incidents")), "steps": options.get("steps", ())})
 
 
 def _nothing() -> None:

@@ -223,3 +223,31 @@ def test_data_that_no_loader_hands_out_can_be_kept(tmp_path):
 
     [incident] = load_incidents(tmp_path)
     assert incident.loaded() == [{"step": 1}]
+
+
+def test_a_step_that_is_asked_for_is_saved_though_healthy(tmp_path):
+    """`steps` names steps to keep; of four healthy ones the third is on disk."""
+    model, optimizer, scaler = setup(SCALERS["torch"]())
+    with watched(tmp_path, steps=[2]):
+        for _ in range(4):
+            take(model, optimizer, scaler, [batch()])
+
+    [incident] = load_incidents(tmp_path)
+    assert (incident.kind, incident.step, len(incident.losses)) == ("asked", 2, 1)
+
+
+@pytest.mark.parametrize("how", ["function", "method"])
+def test_compiled_models_are_heard_once_per_call(tmp_path, how):
+    """`torch.compile(model)` and `model.compile()` in the block: every step counts, with one call each."""
+    model, optimizer, scaler = setup(SCALERS["torch"]())
+    with watched(tmp_path):
+        compiled = torch.compile(model, backend="eager") if how == "function" else model
+        if how == "method":
+            model.compile(backend="eager")
+        for step in range(3):
+            take(compiled, optimizer, scaler, [batch()], gain=torch.tensor(float("inf" if step == 2 else 1)))
+
+    [incident] = load_incidents(tmp_path)
+    assert incident.step == 2
+    assert len(incident.calls()) == 1
+    assert "gain" in incident.calls()[0][2]

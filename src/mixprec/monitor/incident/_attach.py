@@ -15,9 +15,11 @@ __all__ = ["attach"]
 def attach(options: Mapping[str, Any]) -> Callable[[], None]:
     """Saves the failing steps of this process to `options["folder"]`; what it returns is called at exit.
 
-    The other options are those of `IncidentStore`. Call it as soon as torch is imported: the random states of that
-    moment are where a replay that has to run from the start begins.
+    The other options are those of `IncidentStore`, and `steps`, which are saved though they do not fail. Call it as
+    soon as torch is imported: a replay that has to run from the start begins with the random states of that moment.
     """
     stack = contextlib.ExitStack()
-    stack.enter_context(IncidentWatch(IncidentStore(**options), hear_checks=True))
+    steps = tuple(options.get("steps", ()))
+    store = IncidentStore(**{name: value for name, value in options.items() if name != "steps"})
+    stack.enter_context(IncidentWatch(store, hear_checks=True, steps=steps))
     return stack.close

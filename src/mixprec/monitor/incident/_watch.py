@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 from typing_extensions import Self
 
-from mixprec._taps import listen
-from mixprec.monitor.incident._checks import Checks
 from mixprec.monitor.incident._moment import Moment
 from mixprec.monitor.incident._random import RandomStates
 from mixprec.monitor.incident._store import IncidentStore
@@ -31,6 +29,7 @@ class IncidentWatch(Windows):
 
     - `models`: the top-level modules; those that are called are found by themselves.
     - `saved(folder, moment)` is called after each incident that was written.
+    - `steps`: save these steps too, healthy or not, as kind `asked`: to see where gradients are flushed, say.
     - `hear_checks`: also hear `isfinite` and its kin (see `Checks`), which the steps left out by hand need.
 
     ```python
@@ -48,6 +47,7 @@ class IncidentWatch(Windows):
         models: tuple[nn.Module, ...] = (),
         saved: Callable[[Path, Moment], None] | None = None,
         hear_checks: bool = False,
+        steps: Collection[int] = (),
     ) -> None:
         super().__init__(models)
         self.store = store
@@ -56,12 +56,11 @@ class IncidentWatch(Windows):
         self._saved = saved
         self._process = os.getpid()
         self._hear_checks = hear_checks
+        self._steps = frozenset(steps)
         self._open_taps = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        self._open_taps.enter_context(listen(self))
-        if self._hear_checks:
-            self._open_taps.callback(Checks(self.tested).remove)
+        self._open_taps.enter_context(self.hearing(self._hear_checks))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -79,6 +78,10 @@ class IncidentWatch(Windows):
             self.counts[kind] += 1
             if self.counts[kind] & (self.counts[kind] - 1) == 0:
                 self.save(kind)
+
+        elif self.step in self._steps and os.getpid() == self._process:
+            self.moment.losses = self.losses()
+            self.save("asked")
 
     def save(self, kind: str) -> Path | None:
         """Saves the step that is under way; its folder, or None (and the store has reported why)."""

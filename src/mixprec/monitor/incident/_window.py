@@ -12,6 +12,7 @@ import contextlib
 import math
 import sys
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -21,7 +22,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.optim import Optimizer
 
-from mixprec._taps import Listener
+from mixprec._taps import Listener, listen
+from mixprec.monitor.incident._checks import Checks
+from mixprec.monitor.incident._compiled import CompiledCalls
 from mixprec.monitor.incident._moment import Call, Moment
 from mixprec.monitor.incident._random import RandomStates
 
@@ -60,9 +63,9 @@ class Windows(Listener):
     def __init__(self, models: tuple[nn.Module, ...] = ()) -> None:
         self.step = 0
         self.moment = Moment("", 0)
-        self._roots: dict[nn.Module, None] = {}
+        self._roots: weakref.WeakKeyDictionary[nn.Module, _Buffers] = weakref.WeakKeyDictionary()
         self._parts: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        self._copies: dict[int, tuple[int, Tensor]] = {}
+        self._compiled: CompiledCalls | None = None
         for model in models:
             self._learn(model)
         self._open(None)
@@ -89,6 +92,8 @@ class Windows(Listener):
 
     def before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Notes the call of a top-level module in training."""
+        if self._compiled is not None and id(module) in self._compiled.inside:
+            return
         if module in self._parts or torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
         if torch._C._current_autograd_node() is not None:  # a recompute
@@ -195,6 +200,17 @@ class Windows(Listener):
         if not self._left_out_untried() and not self._so_far.scaled and self._so_far.losses and self._bad_loss():
             self._judge("loss")
 
+    @contextlib.contextmanager
+    def hearing(self, checks: bool) -> Iterator[None]:
+        """Hears the whole process inside the block; with `checks` also the tests of losses (see `Checks`)."""
+        self._compiled = CompiledCalls(self.before_forward)
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._compiled.remove)
+            stack.enter_context(listen(self))
+            if checks:
+                stack.callback(Checks(self.tested).remove)
+            yield
+
     # what follows from it
 
     def _left_out_untried(self) -> bool:
@@ -216,7 +232,7 @@ class Windows(Listener):
         self._so_far.judged = True
         moment = self.moment
         moment.kind, moment.roots = kind or "", tuple(self._roots)
-        moment.buffers = tuple(self._buffers_of(root) for root in self._roots)
+        moment.buffers = tuple(buffers.by_name() for buffers in self._roots.values())
         if kind is not None:
             moment.losses = self.losses()
             moment.scale = None if moment.scaler is None else float(moment.scaler.get_scale())
@@ -254,7 +270,7 @@ class Windows(Listener):
         if next(module.parameters(), None) is None:
             self._parts.add(module)
             return False
-        self._roots[module] = None
+        self._roots[module] = _Buffers(module)
         for part in inner:
             self._parts.add(part)
             self._roots.pop(part, None)
@@ -262,18 +278,39 @@ class Windows(Listener):
 
     def _copy_buffers(self, root: nn.Module) -> None:
         """Copies the buffers that this step's forward may change, once per window."""
-        if root in self._so_far.copied:
-            return
-        self._so_far.copied.append(root)
-        for module in root.modules():
-            for buffer in module.buffers(recurse=False):
-                known = self._copies.get(id(buffer))
-                if isinstance(module, _NormBase) or known is None or known[0] != buffer._version:
-                    self._copies[id(buffer)] = (buffer._version, buffer.detach().clone())
+        if root not in self._so_far.copied:
+            self._so_far.copied.append(root)
+            self._roots[root].copy()
 
-    def _buffers_of(self, root: nn.Module) -> dict[str, Tensor]:
-        copies = {name: self._copies.get(id(b)) for name, b in root.named_buffers(remove_duplicate=False)}
-        return {name: copy[1] for name, copy in copies.items() if copy is not None}
+
+class _Buffers:
+    """The buffers of a root as they were, copied only where they may have changed.
+
+    Batch norm's kernels write their statistics without counting a version, so those are copied every time.
+    """
+
+    def __init__(self, root: nn.Module) -> None:
+        self._places = [
+            (f"{path}.{name}".lstrip("."), weakref.ref(module), name)
+            for path, module in root.named_modules()
+            for name in module._buffers
+        ]
+        self._copies: dict[str, tuple[int, Tensor]] = {}
+
+    def copy(self) -> None:
+        """Notes the buffers as they are now. **Cost** a copy of each that may have changed since the last time."""
+        for path, owner, name in self._places:
+            module = owner()
+            buffer = None if module is None else module._buffers.get(name)
+            if buffer is None:
+                continue
+            known = self._copies.get(path)
+            if isinstance(module, _NormBase) or known is None or known[0] != buffer._version:
+                self._copies[path] = (buffer._version, buffer.detach().clone())
+
+    def by_name(self) -> dict[str, Tensor]:
+        """The copies by the names that `named_buffers` gives them."""
+        return {path: copy for path, (_, copy) in self._copies.items()}
 
 
 def _kwargs_of_call() -> dict[str, Any]:

@@ -15,10 +15,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from mixprec._script import child
-from mixprec._taps import listen
 from mixprec._trace import Tracer
 from mixprec.monitor.incident import Incident, RandomStates, checksum, load_incident
-from mixprec.monitor.incident._checks import Checks
 from mixprec.monitor.incident._window import Windows
 from mixprec.monitor.replay._look import summed_up
 from mixprec.monitor.replay._place import place_state, transplant
@@ -36,15 +34,12 @@ def enter(options: dict[str, Any]) -> Callable[[], None]:
     stack = contextlib.ExitStack()
     stack.enter_context(precision_override(options["precision"]))
     replaying = _Replaying(options)
-    checks = Checks(replaying.tested)
-    listening = listen(replaying)
+    stack.enter_context(replaying.hearing(checks=True))
 
     def leave() -> None:
         replaying.finish()
-        listening.remove()
-        checks.remove()
-        replaying.not_reached()
         stack.close()
+        replaying.not_reached()
 
     return leave
 
