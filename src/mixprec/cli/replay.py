@@ -5,6 +5,7 @@ The incident is a folder that `mixprec run` or a Monitor left behind. The record
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -150,11 +151,16 @@ def _scale(room: Room, avoiding: float | None) -> Iterator[str]:
     if room.at_any_scale is not None:
         yield f"A smaller loss scale would not help: {room.at_any_scale.op} overflows in backward at any scale."
     elif avoiding is not None:
-        yield f"At a loss scale of {avoiding:g} the step was clean (it was {room.scale:g})."
+        yield f"At a loss scale of {_power(avoiding)} the step was clean (it was {_power(room.scale)})."
     elif room.smaller_scale_helps:
         yield "A smaller loss scale alone does not make the step clean."
     elif room.complete and room.ceiling is not None:
-        yield f"Backward has room for a loss scale up to {room.ceiling:g} (it was {room.scale:g})."
+        yield f"Backward has room for a loss scale up to {_power(room.ceiling)} (it was {_power(room.scale)})."
+
+
+def _power(scale: float) -> str:
+    """A power of two, as a number while it is short."""
+    return f"{scale:g}" if 1e-4 <= scale < 1e6 else f"2^{math.log2(scale):g}"
 
 
 def _flushes(traced: Traced, most: int | None) -> Iterator[str]:
@@ -166,8 +172,9 @@ def _flushes(traced: Traced, most: int | None) -> Iterator[str]:
     for flush in shown:
         yield (
             f"  {flush.zeroed:6.1%} became 0, {flush.subnormal:6.1%} subnormal: {flush.record.op} at "
-            f"{_place(flush.record)}; kept by a scale of {flush.keeping_scale:g}"
+            f"{_place(flush.record)}; kept by a scale of {_power(flush.keeping_scale)}"
         )
     room = traced.room
     if shown and room is not None and not room.fits:
-        yield f"No one scale keeps them all: {room.floor:g} is needed, {room.ceiling:g} the most without overflow."
+        floor, ceiling = _power(room.floor or 1), _power(room.ceiling or 1)
+        yield f"No one scale keeps them all: {floor} is needed, {ceiling} the most without overflow."
