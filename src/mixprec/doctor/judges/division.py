@@ -6,13 +6,13 @@ An epsilon below 3e-8 is zero in FP16; so is, or nearly, the square of a tiny nu
 from __future__ import annotations
 
 from mixprec.doctor._arm import Examination
-from mixprec.doctor.judges._located import Fault, confidence_of_fault, culprit, faults, fp32_fails, packet
+from mixprec.doctor.judges._located import Fault, confidence_of_fault, culprit, fp32_fails, packet
 from mixprec.doctor.judges._say import say
 from mixprec.formats import find_format
 from mixprec.records import Evidence, Severity, Verdict
 
 NORMALISING = ("normalize", "cosine_similarity", "layer_norm", "group_norm", "batch_norm", "rms_norm", "instance_norm")
-SQUARING = frozenset({"mul", "pow", "square", "mean", "sum", "var", "norm", "linalg_vector_norm"})
+SQUARING = frozenset({"mul", "pow", "square", "mean", "sum", "var", "std", "sqrt", "norm", "linalg_vector_norm"})
 ROOTS = ("Norm", "Sqrt", "Pow", "Rsqrt", "Var", "Std", "Cdist", "Dist")
 
 
@@ -64,8 +64,3 @@ def _has_eps(fault: Fault) -> bool:
     """Whether a number that is 0 in FP16 is written there, or is what the function that was called adds."""
     lost = find_format("float16").smallest_subnormal / 2
     return any(0 < abs(value) <= lost for value in fault.constants())
-
-
-def also(examination: Examination) -> list[Fault]:
-    """All located divisions, for tests."""
-    return [one for one in faults(examination) if one.denominator is not None]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mixprec.doctor._arm import Examination
+from mixprec.doctor._arm import Arm, Examination
 from mixprec.doctor.judges._crash import crash_says, described, here
 from mixprec.doctor.judges._reading import observed, optimizer_of, site_of_conversion
 from mixprec.doctor.judges._say import confidence_of_protocol, say
-from mixprec.records import Confidence, Evidence, Verdict
+from mixprec.records import Confidence, Evidence, Location, Verdict
 
 
 def judge(examination: Examination) -> Verdict | None:
@@ -17,11 +17,16 @@ def judge(examination: Examination) -> Verdict | None:
         return say(
             "MP084",
             "The weights are FP16, so their gradients cannot be unscaled: train FP32 weights under autocast instead.",
-            site_of_conversion(arm, "float16") or here(crash),
+            site_of_conversion(arm, "float16") or _owner(arm) or here(crash),
             evidence=(described(crash, arm),),
             confidence=Confidence.CONFIRMED,
         )
     return _silent(examination)
+
+
+def _owner(arm: Arm) -> Location | None:
+    """The optimizer that was given FP16 parameters, where no conversion made them."""
+    return next((one.site for one in arm.optimizers if one.parameter_dtypes.get("float16")), None)
 
 
 def _silent(examination: Examination) -> Verdict | None:
