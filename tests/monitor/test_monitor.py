@@ -179,6 +179,27 @@ def test_a_training_may_go():
     assert [record.optimizers for record in monitor.records] == [()] * 3 + [("optimizer1",)] * 3
 
 
+def test_a_wrapped_optimizer_is_watched(training):
+    """Of a wrapper that hands `step` on, as Accelerate's and Lightning's do, the inner optimizer's steps count."""
+
+    class Wrapper(torch.optim.Optimizer):
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+        def step(self, closure=None):
+            return self.optimizer.step()
+
+    layer = nn.Linear(2, 2)
+    optimizer = Wrapper(torch.optim.SGD(layer.parameters(), lr=0.1))
+    with Monitor(layer, optimizer, level="deep") as monitor:
+        for _ in range(3):
+            layer(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+
+    assert len(monitor.records) == 3
+    assert all(record.grad_norm > 0 for record in monitor.records)
+
+
 def test_it_is_the_packages_own():
     """`mixprec.Monitor` is the class."""
     assert mixprec.Monitor is Monitor

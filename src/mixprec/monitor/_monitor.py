@@ -16,6 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 from typing_extensions import Self
 
+from mixprec._lowbit import LowBit
 from mixprec._taps import Listening, listen
 from mixprec.errors import InvalidValueError
 from mixprec.monitor._assemble import Assembler
@@ -148,12 +149,15 @@ class Monitor:
         self._steps.name(names_in_model(model, name))
 
     def watch_optimizer(self, optimizer: Optimizer) -> None:
-        """Counts the steps of `optimizer` too.
+        """Counts the steps of `optimizer` too; of what it wraps, where it is a wrapper such as Accelerate's.
 
         Raises: InvalidValueError unless it is an optimizer.
         """
         if not isinstance(optimizer, Optimizer):
             raise InvalidValueError("optimizer", type(optimizer).__name__, "a torch.optim.Optimizer")
+        optimizer = _unwrapped(optimizer)
+        if any(reference() is optimizer for reference in self._optimizers):
+            return
         name = f"optimizer{len(self._optimizers)}"
         self._optimizers.append(weakref.ref(optimizer))
         self._steps.add(optimizer, name, names_in_optimizer(optimizer, name))
@@ -240,6 +244,14 @@ class Monitor:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _unwrapped(optimizer: Optimizer) -> Optimizer:
+    """The optimizer whose `step` is torch's own: PyTorch's hooks, and a scaler's calls, tell of that one."""
+    inner = getattr(optimizer, "optimizer", None)
+    if not isinstance(inner, Optimizer) or inner is optimizer or isinstance(optimizer, LowBit):
+        return optimizer
+    return _unwrapped(inner)
 
 
 def _closing(reference: weakref.ref[Monitor]) -> Callable[[], None]:

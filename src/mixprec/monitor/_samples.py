@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -37,13 +38,18 @@ def _thinned(tensor: Tensor, elements: int) -> Tensor:
     return tensor
 
 
+@functools.lru_cache(maxsize=64)
+def _ends(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """The index of the last element of each stretch."""
+    return torch.tensor(sizes, device=device).cumsum(0) - 1
+
+
 def per_tensor(flags: Tensor, sizes: Sequence[int]) -> Tensor:
     """Sums of `flags` (kinds × elements) over consecutive stretches of `sizes`: kinds × tensors, float32.
 
-    Cost: 3 kernels however many tensors there are.
+    Cost: 3 kernels however many tensors there are; a host sync on accelerators when these sizes are new.
     """
-    ends = torch.tensor(sizes, device=flags.device).cumsum(0) - 1
-    totals = flags.to(torch.float32).cumsum(1)[:, ends]
+    totals = flags.to(torch.float32).cumsum(1)[:, _ends(tuple(sizes), flags.device)]
     return torch.diff(totals, dim=1, prepend=torch.zeros_like(totals[:, :1]))
 
 
