@@ -25,12 +25,9 @@ COMMANDS = {
     "flat": ("mixprec doctor --fast --steps 20 docs/tutorial/flat.py",),
     "stuck": ("mixprec doctor --fast --steps 20 docs/tutorial/stuck.py",),
     "padding": ("mixprec doctor --fast --steps 20 docs/tutorial/padding.py",),
-    "nothing_gained": (
-        "mixprec audit docs/tutorial/nothing_gained.py",
-        "mixprec lint docs/tutorial/nothing_gained.py",
-    ),
+    "nothing_gained": ("mixprec audit docs/tutorial/nothing_gained.py",),
 }
-"""Each script and the commands that show its fault, the last of which names it."""
+"""Each script and the command that names its fault, if it has one."""
 
 
 def printed(words: list[str]) -> str:
@@ -56,7 +53,7 @@ def first_finding(text: str) -> str:
 def products(text: str) -> str:
     """Of an audit the table of products: which layers computed in which dtype. Counts are the same in every run."""
     table = text[text.index("Products by layer") :].partition("\n\n")[0]
-    return f"...\n{table}"
+    return f"{first_finding(text)}\n{table}\n..."
 
 
 def chapter(name: str) -> str:
