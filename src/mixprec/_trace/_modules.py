@@ -116,4 +116,4 @@ class ModuleStack:
 def _users(path: str, strip: bool) -> str:
     """`path` as the user's own model has it."""
     parts = [part for part in path.split(".") if part not in _WRAPPERS]
-    return ".".join(parts[1:] if strip and parts[0] == "module" else parts)
+    return ".".join(parts[1:] if strip and parts[:1] == ["module"] else parts)

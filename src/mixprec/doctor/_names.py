@@ -51,4 +51,4 @@ class ModuleNames:
 
 def _own(path: str, strip: bool) -> str:
     parts = [part for part in path.split(".") if part not in _WRAPPERS]
-    return ".".join(parts[1:] if strip and parts[0] == "module" else parts)
+    return ".".join(parts[1:] if strip and parts[:1] == ["module"] else parts)
