@@ -2710,4 +2710,371 @@ for x in loader:
 """,
         (),
     ),
+    "actor_critic": (
+        """\
+import torch
+from torch import nn
+actor, critic = nn.Linear(4, 2).cuda(), nn.Linear(4, 1).cuda()
+opt = torch.optim.Adam([*actor.parameters(), *critic.parameters()])
+scaler = torch.amp.GradScaler("cuda")
+for obs, act, ret in dataset:
+    with torch.autocast("cuda", dtype=torch.float16):
+        logits, value = actor(obs), critic(obs)
+    adv = (ret - value.detach()).float()
+    adv = (adv - adv.mean()) / (adv.std() + 1e-6)
+    logp = logits.float().log_softmax(-1).gather(1, act)
+    loss = -(logp * adv).mean() + 0.5 * nn.functional.mse_loss(value.float(), ret)
+    opt.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.unscale_(opt)
+    nn.utils.clip_grad_norm_(actor.parameters(), 1.0)
+    scaler.step(opt)
+    scaler.update()
+""",
+        (),
+    ),
+    "aux_counter": (
+        """\
+import torch
+from torch import nn
+net = nn.Linear(4, 3).cuda()
+opt = torch.optim.Adam(net.parameters())
+scaler = torch.amp.GradScaler("cuda")
+loss_sum = torch.zeros((), device="cuda")
+for x, y in loader:
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = nn.functional.cross_entropy(net(x), y)
+    loss_sum += loss.detach()
+    reg = torch.tensor(0.0, device="cuda")
+    for p in net.parameters():
+        reg = reg + p.pow(2).sum()
+    opt.zero_grad()
+    scaler.scale(loss + 1e-4 * reg).backward()
+    scaler.step(opt)
+    scaler.update()
+""",
+        (),
+    ),
+    "class_ctx": (
+        """\
+import torch
+from torch import nn
+class Step:
+    def __init__(self, opt, scaler):
+        self.opt, self.scaler = opt, scaler
+    def __enter__(self):
+        self.opt.zero_grad()
+        return self
+    def __exit__(self, *exc):
+        self.scaler.step(self.opt)
+        self.scaler.update()
+net = nn.Linear(4, 3).cuda()
+opt = torch.optim.Adam(net.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for x, y in loader:
+    with Step(opt, scaler) as s:
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = nn.functional.cross_entropy(net(x), y)
+        s.scaler.scale(loss).backward()
+    nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+""",
+        (),
+    ),
+    "ctx_manager": (
+        """\
+import contextlib
+import torch
+from torch import nn
+@contextlib.contextmanager
+def optimising(opt, scaler):
+    opt.zero_grad()
+    yield
+    scaler.step(opt)
+    scaler.update()
+net = nn.Linear(4, 3).cuda()
+opt = torch.optim.Adam(net.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for x, y in loader:
+    with optimising(opt, scaler):
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = nn.functional.cross_entropy(net(x), y)
+        scaler.scale(loss).backward()
+""",
+        (),
+    ),
+    "embeddings_leaf": (
+        """\
+import torch
+from torch import nn
+table = torch.randn(100, 8, device="cuda").requires_grad_()
+opt = torch.optim.SparseAdam([table]) if False else torch.optim.Adam([table], lr=0.1)
+for idx, y in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        e = table[idx]
+    loss = (e.float().sum(1) - y).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+        (),
+    ),
+    "fill_tensor": (
+        """\
+import torch
+from torch import nn
+net = nn.Linear(4, 1).cuda()
+opt = torch.optim.Adam(net.parameters())
+for a, b in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        x, y = net(a), net(b)
+    parts = torch.tensor([0.0, 0.0], device="cuda")
+    parts[0] = x.float().mean()
+    parts[1] = y.float().mean()
+    loss = parts.sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+        (),
+    ),
+    "fn_on_detached": (
+        """\
+import torch
+from torch import nn
+G, D = nn.Linear(4, 4).cuda(), nn.Linear(4, 1).cuda()
+od = torch.optim.Adam(D.parameters())
+scaler = torch.amp.GradScaler("cuda")
+def d_loss(fake, real):
+    return D(fake).mean() - D(real).mean()
+for real in loader:
+    with torch.autocast("cuda", dtype=torch.float16):
+        fake = G(torch.randn(4, 4, device="cuda")).detach()
+        loss = d_loss(fake, real)
+    od.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(od)
+    scaler.update()
+""",
+        (),
+    ),
+    "gauss_params": (
+        """\
+import torch
+pos = torch.as_tensor(load_points()).float().cuda().requires_grad_(True)
+opt = torch.optim.Adam([{"params": [pos], "lr": 1e-3}])
+for y in loader:
+    with torch.autocast("cuda", dtype=torch.float16, enabled=False):
+        img = render(pos)
+    loss = (img - y).abs().mean() + 0.1 * (pos ** 2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+        (),
+    ),
+    "gen_loop": (
+        """\
+import torch
+from torch import nn
+net = nn.Linear(4, 3).cuda()
+opt = torch.optim.Adam(net.parameters())
+scaler = torch.amp.GradScaler("cuda")
+def stepping(loader):
+    for batch in loader:
+        opt.zero_grad()
+        yield batch
+        scaler.step(opt)
+        scaler.update()
+for x, y in stepping(loader):
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = nn.functional.cross_entropy(net(x), y)
+    scaler.scale(loss).backward()
+""",
+        (),
+    ),
+    "half_export": (
+        """\
+import copy
+import torch
+from torch import nn
+net = nn.Linear(4, 3).cuda()
+opt = torch.optim.Adam(net.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for epoch in range(3):
+    for x, y in loader:
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = nn.functional.cross_entropy(net(x), y)
+        opt.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(opt)
+        scaler.update()
+    torch.save(copy.deepcopy(net).half().state_dict(), "half.pt")
+""",
+        (),
+    ),
+    "kd_data": (
+        """\
+import torch
+from torch import nn
+import torch.nn.functional as F
+net = nn.Linear(4, 3).cuda()
+opt = torch.optim.Adam(net.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for batch in train_loader:
+    x = batch["x"].cuda()
+    with torch.no_grad():
+        soft = F.softmax(net(x).float(), -1)
+    with torch.autocast("cuda", dtype=torch.float16):
+        out = net(x)
+        loss = F.kl_div(F.log_softmax(out.float(), -1), soft, reduction="batchmean")
+        loss = loss + F.cross_entropy(out, batch["y"].cuda())
+    opt.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(opt)
+    scaler.update()
+""",
+        (),
+    ),
+    "pinn": (
+        """\
+import torch
+from torch import nn
+net = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 1)).cuda()
+opt = torch.optim.Adam(net.parameters())
+for _ in range(1000):
+    xt = torch.rand(256, 2, device="cuda", requires_grad=True)
+    with torch.autocast("cuda", dtype=torch.bfloat16, enabled=False):
+        u = net(xt)
+    du, = torch.autograd.grad(u.sum(), xt, create_graph=True)
+    loss = (du[:, 0] + u[:, 0] * du[:, 1]).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+        (),
+    ),
+    "reg_only": (
+        """\
+import torch
+from torch import nn
+net = nn.Linear(4, 3).cuda()
+opt = torch.optim.Adam(net.parameters())
+for x, y in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        out = net(x)
+    reg = torch.tensor(0.0, device="cuda")
+    for name, p in net.named_parameters():
+        if "weight" in name:
+            reg += p.abs().sum()
+    loss = nn.functional.cross_entropy(out.detach().float(), y) * 0 + reg
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+        (),
+    ),
+    "sched_wrap": (
+        """\
+import torch
+from torch import nn
+from mylib import Manager
+net = nn.Linear(4, 3).cuda()
+opt = torch.optim.Adam(net.parameters())
+scaler = torch.amp.GradScaler("cuda")
+man = Manager(opt, scaler)
+for x, y in loader:
+    opt.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = nn.functional.cross_entropy(net(x), y)
+    scaler.scale(loss).backward()
+    scaler.step(opt)
+    man.tick()
+""",
+        (),
+    ),
+    "split_backward": (
+        """\
+import torch
+from torch import nn
+body, head = nn.Linear(4, 4).cuda(), nn.Linear(4, 1).cuda()
+opt = torch.optim.Adam([*body.parameters(), *head.parameters()])
+scaler = torch.amp.GradScaler("cuda")
+for x, y in loader:
+    with torch.autocast("cuda", dtype=torch.float16):
+        h = body(x)
+    cut = h.detach().requires_grad_()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = nn.functional.mse_loss(head(cut).float(), y)
+    opt.zero_grad()
+    scaler.scale(loss).backward()
+    h.backward(cut.grad)
+    scaler.step(opt)
+    scaler.update()
+""",
+        (),
+    ),
+    "sum_of_losses": (
+        """\
+import torch
+from torch import nn
+net = nn.Linear(4, 1).cuda()
+opt = torch.optim.Adam(net.parameters())
+for batches in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        batch_losses = [net(b).float().mean() for b in batches]
+    total = torch.tensor(0.0, device="cuda")
+    for loss in batch_losses:
+        total = total + loss
+    opt.zero_grad()
+    total.backward()
+    opt.step()
+""",
+        (),
+    ),
+    "threads_opt": (
+        """\
+import torch
+from concurrent.futures import ThreadPoolExecutor
+from torch import nn
+net = nn.Linear(4, 3).cuda()
+opt = torch.optim.Adam(net.parameters())
+scaler = torch.amp.GradScaler("cuda")
+def step():
+    scaler.step(opt)
+    scaler.update()
+    opt.zero_grad()
+with ThreadPoolExecutor(1) as pool:
+    for x, y in loader:
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = nn.functional.cross_entropy(net(x), y)
+        scaler.scale(loss).backward()
+        pool.submit(step).result()
+""",
+        (),
+    ),
+    "while_true": (
+        """\
+import torch
+from torch import nn
+net = nn.Linear(4, 3).cuda()
+opt = torch.optim.Adam(net.parameters())
+scaler = torch.amp.GradScaler("cuda")
+it, micro = 0, 0
+while True:
+    for m in range(4):
+        x, y = get_batch()
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = nn.functional.cross_entropy(net(x), y) / 4
+        scaler.scale(loss).backward()
+    scaler.unscale_(opt)
+    nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    scaler.step(opt)
+    scaler.update()
+    opt.zero_grad(set_to_none=True)
+    it += 1
+    if it > 1000:
+        break
+""",
+        (),
+    ),
 }
