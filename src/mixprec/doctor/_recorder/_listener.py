@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -371,9 +371,21 @@ def _told(loss: dict[str, Any]) -> dict[str, Any]:
 
 
 def _made_at(outputs: tuple[Tensor, ...]) -> dict[str, Any]:
-    """Where the script made the leaf that backward begins at, if it begins at one."""
-    site = getattr(outputs[0], LEAF, None) if outputs and outputs[0].is_leaf else None
-    return {} if site is None else {"leaf_site": as_fact(site)}
+    """Where the script made the leaf that backward ends at, if the graph has one only and it is no parameter."""
+    leaves = {id(leaf): leaf for leaf in _leaves(outputs)}
+    sites = [getattr(leaf, LEAF, None) for leaf in leaves.values()]
+    return {"leaf_site": as_fact(sites[0])} if len(sites) == 1 and sites[0] is not None else {}
+
+
+def _leaves(outputs: tuple[Tensor, ...]) -> Iterator[Tensor]:
+    """The leaves of a small graph; those of the first nodes of a large one."""
+    yield from (tensor for tensor in outputs if tensor.is_leaf)
+    nodes: list[Any] = [tensor.grad_fn for tensor in outputs if tensor.grad_fn is not None]
+    for node in nodes:
+        if hasattr(node, "variable"):
+            yield node.variable
+        if len(nodes) < REACH:
+            nodes += [after for after, _ in node.next_functions if after is not None and after not in nodes]
 
 
 def _keys(value: Any) -> list[str]:

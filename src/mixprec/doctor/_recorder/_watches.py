@@ -32,7 +32,7 @@ __all__ = [
 HOOKED = "_mixprec_hooked_at"
 """Attribute of an optimizer with hooks around its step: the line that registered the last."""
 LEAF = "_mixprec_made_at"
-"""Attribute of a one-element tensor that asks for a gradient: the line that made it."""
+"""Attribute of a tensor that was made to ask for a gradient and is no parameter: the line that made it."""
 
 
 def as_fact(site: Location) -> dict[str, Any]:
@@ -116,20 +116,21 @@ def watch_step_hooks() -> None:
 
 
 def watch_leaves() -> None:
-    """A scalar that is made to require a gradient remembers where."""
+    """A tensor that is made to require a gradient remembers where."""
     make = torch.tensor
     ask = torch.Tensor.requires_grad_
 
     @functools.wraps(make)
     def tensor(*args: Any, **kwargs: Any) -> Any:
         made = make(*args, **kwargs)
-        if kwargs.get("requires_grad") and made.numel() == 1 and not child.in_worker():
+        if kwargs.get("requires_grad") and not child.in_worker():
             setattr(made, LEAF, user_site())
         return made
 
     @functools.wraps(ask)
     def requires_grad_(self: torch.Tensor, requires_grad: bool = True) -> torch.Tensor:
-        if requires_grad and self.numel() == 1 and self.is_leaf and not torch.compiler.is_compiling():
+        made = self.is_leaf and not isinstance(self, torch.nn.Parameter)
+        if requires_grad and made and not torch.compiler.is_compiling():
             setattr(self, LEAF, user_site())
         return ask(self, requires_grad)
 

@@ -68,12 +68,17 @@ def _given(arm: Arm, fault: Fault) -> Verdict:
     )
     if earlier:
         code = "MP135"
-    elif weights and _weights_read(fault):
+    elif _loaded(arm, fault) or (weights and _weights_read(fault)):
         code = "MP136" if fault.iteration == 0 else "MP135"
     else:
         code = "MP131"
     at = fault.op.location
     return _say(code, arm, fault.iteration, at, fault.evidence())
+
+
+def _loaded(arm: Arm, fault: Fault) -> bool:
+    """Whether the op copies what a checkpoint held into weights."""
+    return fault.packet == "copy_" and ("load" in fault.traced.source or fault.op.call == "load_state_dict")
 
 
 def _weights_read(fault: Fault) -> bool:

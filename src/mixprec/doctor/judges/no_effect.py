@@ -7,6 +7,7 @@ region is never entered or does not hold the model.
 from __future__ import annotations
 
 from mixprec.doctor._arm import Arm, Examination, WarningRecord
+from mixprec.doctor.judges._located import traced
 from mixprec.doctor.judges._reading import LOW, low_regions, observed, scalers_in_use
 from mixprec.doctor.judges._say import lint_finding, say
 from mixprec.records import Confidence, Evidence, Location, Verdict
@@ -27,8 +28,8 @@ def judge(examination: Examination) -> Verdict | None:
         return _say(
             examination, "MP081", "Autocast is disabled: its device or dtype is not available here.", warning.site, arm
         )
-    if any(region.low_ops for region in arm.regions):
-        return None
+    if any(region.low_ops for region in arm.regions) or any(traced(examination, "largest")):
+        return None  # functions that no module calls computed in 16 bits
     regions = low_regions(arm)
     if arm.facts.get("threads_with_modules") and regions:
         at = _thread_site(arm) or regions[0].site

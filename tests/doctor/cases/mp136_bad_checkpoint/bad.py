@@ -9,7 +9,7 @@ torch.manual_seed(0)
 
 def stored():
     state = nn.Sequential(nn.Linear(7, 21), nn.ReLU(), nn.Linear(21, 2)).state_dict()
-    state["2.weight"][1, 3] = float("nan")
+    state["2.weight"].numpy()[1, 3] = float("nan")
     file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)
