@@ -27,12 +27,13 @@ RATE = 0.125
 
 @dataclass(frozen=True)
 class Setting:
-    """What is varied. `fused`: the optimizer skips by itself."""
+    """What is varied. `fused`: the optimizer skips by itself. `watch` is told the model and the optimizer."""
 
     overflow: tuple[int, ...] = ()
     max_norm: float | None = None
     fused: bool = False
     adam: bool = False
+    watch: Callable[[nn.Module, torch.optim.Optimizer], Any] | None = None
 
 
 @dataclass
@@ -84,9 +85,11 @@ def batch(step: int, overflow: tuple[int, ...], rank: int = 0) -> dict[str, Tens
 
 
 def make_optimizer(model: nn.Module, setting: Setting) -> torch.optim.Optimizer:
-    if setting.adam:
-        return torch.optim.AdamW(model.parameters(), RATE, fused=setting.fused)
-    return torch.optim.SGD(model.parameters(), RATE, fused=setting.fused)
+    kind = torch.optim.AdamW if setting.adam else torch.optim.SGD
+    optimizer = kind(model.parameters(), RATE, fused=setting.fused)
+    if setting.watch is not None:
+        setting.watch(model, optimizer)
+    return optimizer
 
 
 def make_schedule(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:

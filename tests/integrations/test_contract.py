@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from mixprec.monitor import Monitor
+
 pytestmark = [
     pytest.mark.integrations,
     pytest.mark.filterwarnings("ignore"),  # what the stacks themselves warn of is not ours to judge
@@ -96,3 +98,31 @@ def test_nothing_is_counted_or_logged_twice(train, stack):
     assert [report.step for report in run.reports] == [0, 1, 2, 3]
     assert len(run.multipliers) == 4
     assert run.logged in (None, [0, 1, 2, 3])
+
+
+@stacks
+@optimizers
+def test_the_monitor_sees_what_happened_in_every_stack(train, stack, fused):
+    """A monitor that is only told model and optimizer records each step's scale and outcome, and names the fault that
+    was planted: a loss that is infinite, which no log of averages would show.
+    """
+    watched: list[Monitor] = []
+    run = train(0, 4, overflow=(1, 2), fused=fused, watch=lambda *of: watched.append(Monitor(*of)))
+    (monitor,) = watched
+    monitor.close()
+
+    assert [(record.reason, record.scale) for record in monitor.records] == [
+        (report.reason.value, report.scale_before) for report in run.reports
+    ]
+    assert [record.step for record in monitor.records] == [0, 1, 2, 3]
+    assert "MP133" in {finding.code for finding in monitor.findings}
+
+
+@stacks
+def test_a_healthy_run_raises_no_alarm(train, stack):
+    """The nearest healthy neighbour: the same training without the fault."""
+    watched: list[Monitor] = []
+    train(0, 4, watch=lambda *of: watched.append(Monitor(*of)))
+    watched[0].close()
+
+    assert watched[0].findings == []
