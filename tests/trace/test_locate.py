@@ -7,6 +7,8 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mixprec._trace import Tracer, from_document, locate, source_line
 from mixprec.records import Location, OpRecord, TensorStats, to_json
@@ -126,6 +128,31 @@ def test_what_comes_from_outside_is_given():
     ]
     assert locate(masked).given is None
     assert locate(masked).first.op == "aten._softmax.default"
+
+
+def leads_to_an_end(records, record):
+    """The specification of harm: a path of bad outputs from `record` to one that nobody reads."""
+    readers = [
+        r for r in records if any(s == record.index and not i.finite for s, i in zip(r.sources, r.inputs, strict=True))
+    ]
+    return not record.outputs[0].finite and (not readers or any(leads_to_an_end(records, r) for r in readers))
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 7), max_size=3)), min_size=1, max_size=8))
+def test_harm_is_a_path_to_an_end(drawn):
+    """In every graph of ops the Infs that are accused or hidden are those that a walk along all paths says."""
+    records = []
+    for index, (bad, sources) in enumerate(drawn):
+        known = [source for source in sources if source < index]
+        inputs = tuple(records[source].outputs[0] for source in known)
+        records.append(op(index, "aten.add.Tensor", inputs, (INF if bad else GOOD,), tuple(known)))
+    made = [r for r in records if not r.outputs[0].finite and all(stats.finite for stats in r.inputs)]
+
+    origin = locate(records)
+
+    assert origin.first_inf == next((r for r in made if leads_to_an_end(records, r)), None)
+    assert list(origin.hidden) == [r for r in made if not leads_to_an_end(records, r)]
 
 
 FAULTS = {

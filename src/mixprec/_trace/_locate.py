@@ -9,7 +9,7 @@ A pure function over records, in whatever process or document they come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mixprec._trace._benign import CONSUMERS, QUESTIONS, auxiliary_outputs, on_purpose, packet, written_elsewhere
@@ -53,19 +53,18 @@ def locate(records: Iterable[OpRecord]) -> Origin:
     """
     asked = (record for record in records if record.call not in QUESTIONS)
     ordered = tuple(sorted(asked, key=lambda record: record.index))
-    readers = _readers(ordered)
-    judge = _Judge({record.index: record for record in ordered}, readers)
+    harmful = _harmful(ordered)
     infs = [r for r in ordered if _makes_inf(r) and not on_purpose(r)]
     nans = [r for r in ordered if _makes_nan(r) and not written_elsewhere(r)]
-    harmful = [r for r in nans if judge.harms(r)]
-    born = _first(r for r in harmful if _any_inf(r.inputs))
+    fresh = [r for r in nans if r.index in harmful and not _any_inf(r.inputs)]
+    born = _first(r for r in nans if r.index in harmful and _any_inf(r.inputs))
     masked = born is not None and packet(born) in CONSUMERS
     return Origin(
-        first_inf=_first(r for r in infs if judge.harms(r)),
-        first_nan=_first(r for r in harmful if not _any_inf(r.inputs)),
+        first_inf=_first(r for r in infs if r.index in harmful),
+        first_nan=_first(iter(fresh)),
         nan_from_inf=born,
-        given=_first(r for r in ordered if _given(r, masked) and judge.harms(r)),
-        hidden=tuple(r for r in _in_order(infs, nans) if not judge.harms(r)),
+        given=_first(r for r in ordered if _given(r, masked) and r.index in harmful),
+        hidden=tuple(r for r in _in_order(infs, nans) if r.index not in harmful),
     )
 
 
@@ -79,43 +78,28 @@ def _in_order(*groups: list[OpRecord]) -> list[OpRecord]:
     return [once[index] for index in sorted(once)]
 
 
-class _Judge:
-    """Follows bad numbers from op to op; each op is judged once."""
+def _harmful(ordered: Sequence[OpRecord]) -> set[int]:
+    """Indices of the ops whose Inf or NaN is left at the end or reaches an op whose own is.
 
-    def __init__(self, records: Mapping[int, OpRecord], readers: Mapping[int, Sequence[int]]) -> None:
-        self._records = records
-        self._readers = readers
-        self._known: dict[int, bool] = {}
-
-    def harms(self, record: OpRecord) -> bool:
-        """Whether what `record` made bad reaches an op that makes a NaN of an Inf, or is left at the end."""
-        known = self._known.get(record.index)
-        if known is None:
-            known = self._known[record.index] = self._follow(record)
-        return known
-
-    def _follow(self, start: OpRecord) -> bool:
-        waiting, seen = [start], {start.index}
-        while waiting:
-            record = waiting.pop()
-            readers = [self._records[index] for index in self._readers.get(record.index, ())]
-            readers = [reader for reader in readers if _computes(reader)]
-            if not readers and not auxiliary_outputs(record):
-                return True
-            for reader in readers:
-                if _bad(reader.outputs) and reader.index not in seen:
-                    seen.add(reader.index)
-                    waiting.append(reader)
-        return False
+    Every reader runs after what it reads, so one pass from the end judges all.
+    """
+    readers = _readers(ordered)
+    harmful: set[int] = set()
+    for record in reversed(ordered):
+        reading = readers.get(record.index, ())
+        left = not reading and not auxiliary_outputs(record)
+        if _bad(record.outputs) and (left or any(reader.index in harmful for reader in reading)):
+            harmful.add(record.index)
+    return harmful
 
 
-def _readers(ordered: Sequence[OpRecord]) -> dict[int, list[int]]:
-    """For each op, the ops that read something bad that it wrote."""
-    readers: dict[int, list[int]] = {}
-    for record in ordered:
+def _readers(ordered: Sequence[OpRecord]) -> dict[int, list[OpRecord]]:
+    """For each op, the ops that compute with something bad that it wrote."""
+    readers: dict[int, list[OpRecord]] = {}
+    for record in filter(_computes, ordered):
         for stats, source in zip(record.inputs, record.sources, strict=False):
             if source is not None and not stats.finite:
-                readers.setdefault(source, []).append(record.index)
+                readers.setdefault(source, []).append(record)
     return readers
 
 
