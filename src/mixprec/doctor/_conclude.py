@@ -10,7 +10,7 @@ from mixprec.doctor._plan import next_arm
 from mixprec.doctor._verdict import looked_at, open_question, verdicts
 from mixprec.records import Evidence, Verdict
 
-__all__ = ["conclude", "next_plan"]
+__all__ = ["conclude", "next_plan", "problem_of"]
 
 FAST = 5
 """Arms of a fast examination."""

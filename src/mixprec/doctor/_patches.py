@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mixprec.records import Edit, Finding, Location
 
-__all__ = ["Change", "island", "lint_change"]
+__all__ = ["Change", "edited", "island", "lint_change"]
 
 OPAQUE = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 """Expressions whose parts may run not at all or often: nothing is moved out of them."""

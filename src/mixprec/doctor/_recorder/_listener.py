@@ -25,7 +25,7 @@ from mixprec.doctor._recorder._scene import Scene, region_dtype, scale_of
 from mixprec.doctor._recorder._steps import Steps
 from mixprec.doctor._recorder._watches import LEAF, Threads, as_fact
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "peak_bytes"]
 
 REACH = 200
 """Autograd nodes looked at between a loss and the scaled loss that it was made of."""

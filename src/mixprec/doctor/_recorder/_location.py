@@ -16,7 +16,7 @@ from mixprec.doctor._recorder._scene import Scene
 from mixprec.formats import find_format
 from mixprec.records import OpRecord, TensorStats
 
-__all__ = ["Locator", "singled_out"]
+__all__ = ["Locator", "singled_out", "traced"]
 
 LOW = ("float16", "bfloat16")
 MOST = 8

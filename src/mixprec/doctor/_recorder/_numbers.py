@@ -18,6 +18,7 @@ __all__ = [
     "dtype_name",
     "extents",
     "fingerprint",
+    "floats",
     "global_norm",
     "sample",
     "shares",

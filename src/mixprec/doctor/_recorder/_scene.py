@@ -12,7 +12,7 @@ import torch
 
 from mixprec.doctor._recorder._writer import Writer
 
-__all__ = ["Numbers", "Scene", "region_dtype", "scale_of"]
+__all__ = ["Numbers", "Optimizers", "Scene", "region_dtype", "scale_of", "unwrapped"]
 
 
 class Numbers:

@@ -27,7 +27,7 @@ from mixprec.doctor._recorder._watches import watch_compile, watch_leaves, watch
 from mixprec.doctor._recorder._writer import Writer
 from mixprec.records import Location
 
-__all__ = ["start"]
+__all__ = ["multiprocessing_child", "seed_everything", "start"]
 
 SEED = 20_240_229
 

@@ -27,7 +27,7 @@ from mixprec.doctor._recorder._scene import Scene, scale_of
 from mixprec.doctor._recorder._watches import HOOKED
 from mixprec.records import Location
 
-__all__ = ["Steps"]
+__all__ = ["Steps", "gradients_of", "parameters_of"]
 
 _SETTINGS = ("lr", "eps", "betas", "momentum", "weight_decay", "fused")
 """Of an optimizer they are recorded as they were at its first step."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from mixprec.errors import UnknownNameError
 
-__all__ = ["apply", "described", "names"]
+__all__ = ["apply", "check", "described", "names"]
 
 
 def names() -> tuple[str, ...]:

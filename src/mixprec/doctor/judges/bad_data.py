@@ -33,7 +33,7 @@ def judge(examination: Examination) -> Verdict | None:
     if batch is not None and not harmless and not _broken_before(arm, batch):
         return _say("MP131", arm, batch.iteration, _loss_or_forward(arm, examination), _rest(batch))
     fault = culprit(examination)
-    if fault is not None and fault.role == "given" and not constant_that_overflows(fault):
+    if fault is not None and (fault.role == "given" or _read(fault)) and not constant_that_overflows(fault):
         return _given(arm, fault)
     poisoned = next((s for s in arm.steps if not s.buffers_finite and s.weights_finite), None)
     if poisoned is not None and fault is None:
@@ -76,9 +76,16 @@ def _given(arm: Arm, fault: Fault) -> Verdict:
     return _say(code, arm, fault.iteration, at, fault.evidence())
 
 
+def _read(fault: Fault) -> bool:
+    """Whether the op only put bytes from a file under a tensor."""
+    return fault.packet == "set_"
+
+
 def _loaded(arm: Arm, fault: Fault) -> bool:
     """Whether the op copies what a checkpoint held into weights."""
-    return fault.packet == "copy_" and ("load" in fault.traced.source or fault.op.call == "load_state_dict")
+    return _read(fault) or (
+        fault.packet == "copy_" and ("load" in fault.traced.source or fault.op.call == "load_state_dict")
+    )
 
 
 def _weights_read(fault: Fault) -> bool:

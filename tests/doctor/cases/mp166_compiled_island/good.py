@@ -8,7 +8,7 @@ torch.manual_seed(0)
 class Sums(nn.Module):
     def __init__(self):
         super().__init__()
-        self.body, self.head = nn.Linear(6, 12), nn.Linear(12, 1)
+        self.body, self.head = nn.Linear(6, 12).requires_grad_(False), nn.Linear(12, 1)
 
     def forward(self, x):
         h = self.body(x).relu()
@@ -17,7 +17,7 @@ class Sums(nn.Module):
 
 
 net = Sums()
-opt = torch.optim.SGD(net.parameters(), lr=1e-6)
+opt = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=1e-6)
 scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
 for _ in range(20):
     x = torch.randn(64, 6)
