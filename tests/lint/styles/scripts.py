@@ -3077,4 +3077,310 @@ while True:
 """,
         (),
     ),
+    "dataclass_state": (
+        """\
+from dataclasses import dataclass, field
+import torch
+from torch import nn
+@dataclass
+class State:
+    net: nn.Module
+    opt: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    step: int = 0
+def one(state: State, x):
+    state.opt.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = state.net(x).float().mean()
+    state.scaler.scale(loss).backward()
+    state.scaler.step(state.opt)
+    state.scaler.update()
+    state.step += 1
+net = nn.Linear(3, 3).cuda()
+state = State(net, torch.optim.Adam(net.parameters()), torch.amp.GradScaler("cuda"))
+for x in loader:
+    one(state, x)
+""",
+        (),
+    ),
+    "ema_in_region_ok": (
+        """\
+import torch
+from torch import nn
+net, mean = nn.Linear(4, 4).cuda(), nn.Linear(4, 4).cuda()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+@torch.no_grad()
+def update(avg, model):
+    for a, p in zip(avg.parameters(), model.parameters()):
+        a.lerp_(p, 0.01)
+for x in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        out = net(x)
+        update(mean, net)
+        with torch.no_grad():
+            target = mean(x)
+        loss = (out - target).float().square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+        (),
+    ),
+    "inner_loop_mean": (
+        """\
+import torch
+from torch import nn
+net = nn.Linear(4, 1).cuda()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+accum_steps = 4
+def micro_loss(x):
+    return net(x).float().mean() * (1 / accum_steps)
+for _ in range(100):
+    opt.zero_grad()
+    for _ in range(accum_steps):
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = micro_loss(next(it))
+        scaler.scale(loss).backward()
+    scaler.step(opt)
+    scaler.update()
+""",
+        (),
+    ),
+    "list_of_models": (
+        """\
+import torch
+from torch import nn
+models = [nn.Linear(4, 1).cuda() for _ in range(3)]
+opts = [torch.optim.Adam(m.parameters()) for m in models]
+scaler = torch.amp.GradScaler("cuda")
+for x, y in loader:
+    losses = []
+    with torch.autocast("cuda", dtype=torch.float16):
+        for m in models:
+            losses.append(nn.functional.mse_loss(m(x).float(), y))
+    for o in opts:
+        o.zero_grad()
+    scaler.scale(sum(losses)).backward()
+    for o in opts:
+        scaler.step(o)
+    scaler.update()
+""",
+        (),
+    ),
+    "max_steps_return": (
+        """\
+import torch
+from torch import nn
+def train(net, loader, max_steps, amp=True, clip=None, log=None):
+    opt = torch.optim.AdamW(net.parameters())
+    scaler = torch.amp.GradScaler("cuda", enabled=amp)
+    step = 0
+    while True:
+        for x, y in loader:
+            with torch.autocast("cuda", dtype=torch.float16, enabled=amp):
+                loss = nn.functional.mse_loss(net(x).float(), y)
+            opt.zero_grad(set_to_none=True)
+            scaler.scale(loss).backward()
+            if clip:
+                scaler.unscale_(opt)
+                norm = nn.utils.clip_grad_norm_(net.parameters(), clip)
+                if log:
+                    log(norm=norm, loss=loss)
+            scaler.step(opt)
+            scaler.update()
+            step += 1
+            if step >= max_steps:
+                return net
+""",
+        (),
+    ),
+    "per_sample": (
+        """\
+import torch
+from torch import nn
+net = nn.Linear(4, 1).cuda()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    total = [torch.zeros_like(p) for p in net.parameters()]
+    for x in batch:
+        opt.zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = net(x).float().mean()
+        scaler.scale(loss).backward()
+        for t, p in zip(total, net.parameters()):
+            g = p.grad / scaler.get_scale()
+            t += g / max(1.0, g.norm())
+    for t, p in zip(total, net.parameters()):
+        p.grad = t
+    opt.step()
+    scaler.update()
+""",
+        (),
+    ),
+    "plugin": (
+        """\
+import torch
+from torch import nn
+from registry import build_optimizer_hook
+class Runner:
+    def __init__(self, net):
+        self.net = net
+        self.optimizer = torch.optim.Adam(net.parameters())
+        self.loss_scaler = torch.amp.GradScaler("cuda")
+        self._hooks = [build_optimizer_hook()]
+    def call_hook(self, name):
+        for h in self._hooks:
+            getattr(h, name)(self)
+    def train(self, loader):
+        for x in loader:
+            with torch.autocast("cuda", dtype=torch.float16):
+                self.outputs = self.net(x).float().mean()
+            self.call_hook("after_train_iter")
+    def resume(self, path):
+        ck = torch.load(path)
+        self.net.load_state_dict(ck["net"]); self.optimizer.load_state_dict(ck["opt"]); self.loss_scaler.load_state_dict(ck["scaler"])
+""",
+        (),
+    ),
+    "range_epochs": (
+        """\
+import torch
+from torch import nn
+net = nn.Linear(4, 1).cuda()
+opt = torch.optim.Adam(net.parameters())
+scaler = torch.amp.GradScaler("cuda")
+sched = torch.optim.lr_scheduler.StepLR(opt, 3)
+START = 3
+for epoch in range(START, 20):
+    for i, x in enumerate(loader):
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = net(x).float().mean()
+        opt.zero_grad()
+        scaler.scale(loss).backward()
+        if epoch > 5:
+            scaler.unscale_(opt)
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        scaler.step(opt)
+        scaler.update()
+    sched.step()
+""",
+        (),
+    ),
+    "range_start": (
+        """\
+import torch
+from torch import nn
+net = nn.Linear(4, 1).cuda()
+opt = torch.optim.Adam(net.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for step in range(10, 100):
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = net(next(it)).float().mean() / 4
+    scaler.scale(loss).backward()
+    if step % 4 == 0:
+        scaler.step(opt)
+        scaler.update()
+        opt.zero_grad()
+""",
+        (),
+    ),
+    "rank_batches": (
+        """\
+import torch
+import torch.distributed as dist
+from torch import nn
+rank, world = dist.get_rank(), dist.get_world_size()
+net = nn.parallel.DistributedDataParallel(nn.Linear(4, 1).cuda())
+opt = torch.optim.Adam(net.parameters())
+scaler = torch.amp.GradScaler("cuda")
+data = torch.randn(1024, 4)
+for i in range(rank, 1024, world):
+    opt.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = net(data[i : i + 1].cuda()).float().mean()
+    scaler.scale(loss).backward()
+    scaler.step(opt)
+    scaler.update()
+for i in range(1024 // world * rank, 1024 // world * (rank + 1)):
+    opt.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = net(data[i : i + 1].cuda()).float().mean()
+    scaler.scale(loss).backward()
+    scaler.step(opt)
+    scaler.update()
+""",
+        (),
+    ),
+    "self_in_comp": (
+        """\
+import torch
+from torch import nn
+class T:
+    def __init__(self, net):
+        self.net = net
+        self.opt = torch.optim.Adam(net.parameters())
+        self.scaler = torch.amp.GradScaler("cuda")
+    def _one(self, x, last):
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = self.net(x).float().mean() / 4
+        self.scaler.scale(loss).backward()
+        if last:
+            self.scaler.step(self.opt)
+            self.scaler.update()
+            self.opt.zero_grad()
+        return loss.item()
+    def fit(self, loader):
+        return [self._one(x, i % 4 == 3) for i, x in enumerate(loader)]
+T(nn.Linear(2, 2).cuda()).fit(loader)
+""",
+        (),
+    ),
+    "sharded_two_opts": (
+        """\
+import torch
+from torch import nn
+net = nn.ModuleDict({"body": nn.Linear(4, 4), "head": nn.Linear(4, 2)}).cuda()
+opts = [torch.optim.AdamW(net["body"].parameters(), lr=1e-4), torch.optim.AdamW(net["head"].parameters(), lr=1e-3)]
+scaler = torch.amp.GradScaler("cuda")
+for x, y in loader:
+    for o in opts: o.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = nn.functional.cross_entropy(net["head"](net["body"](x)), y)
+    scaler.scale(loss).backward()
+    for o in opts: scaler.unscale_(o)
+    nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    for o in opts: scaler.step(o)
+    scaler.update()
+""",
+        (),
+    ),
+    "swa_two": (
+        """\
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, SWALR, update_bn
+net = nn.Linear(4, 4).cuda()
+swa = AveragedModel(net)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+sched, swa_sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 100), SWALR(opt, swa_lr=0.05)
+scaler = torch.amp.GradScaler("cuda")
+for epoch in range(100):
+    for x, y in loader:
+        opt.zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = nn.functional.mse_loss(net(x).float(), y)
+        scaler.scale(loss).backward()
+        scaler.step(opt)
+        scaler.update()
+    if epoch > 75:
+        swa.update_parameters(net)
+        swa_sched.step()
+    else:
+        sched.step()
+update_bn(loader, swa)
+""",
+        (),
+    ),
 }
