@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.text import Text
 
-from mixprec.causes import find_cause
 from mixprec.doctor import Arm, Diagnosis
-from mixprec.errors import UnknownNameError
 from mixprec.records import Evidence, Severity, Verdict
 from mixprec.report import text
 
-__all__ = ["COLUMNS", "ENDED", "arm_line", "arm_rows", "evidence_line", "print_diagnosis", "summary_of"]
+__all__ = [
+    "COLUMNS",
+    "ENDED",
+    "arm_line",
+    "arm_rows",
+    "evidence_line",
+    "print_diagnosis",
+    "value_of",
+]
 
 COLUMNS = ("arm", "changed", "ended", "steps", "skipped", "loss", "s")
 ENDED = {
@@ -137,16 +142,3 @@ def _print_lint(screen: Console, diagnosis: Diagnosis) -> None:
         _section(screen, "lint, in the same files")
         for finding in rest:
             screen.print(f"  {text.place(finding.location)}: {finding.code} {finding.message}", soft_wrap=True)
-
-
-def summary_of(code: str) -> str:
-    """The catalogue's symptom of a cause; empty for a code that it does not know."""
-    try:
-        return find_cause(code).symptom
-    except UnknownNameError:
-        return ""
-
-
-def finite(values: Iterable[float | None]) -> list[float | None]:
-    """Values with what is not finite as a gap."""
-    return [value if value is not None and math.isfinite(value) else None for value in values]
