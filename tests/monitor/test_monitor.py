@@ -200,6 +200,24 @@ def test_a_wrapped_optimizer_is_watched(training):
     assert all(record.grad_norm > 0 for record in monitor.records)
 
 
+def test_a_failing_step_is_kept(training, tmp_path):
+    """With `incidents=True` a skipped step leaves an incident in the folder; without a folder that is refused."""
+    layer = nn.Linear(2, 2)
+    with pytest.raises(InvalidValueError, match="an IncidentStore where there is no folder"):
+        Monitor(layer, incidents=True)
+
+    scaler = torch.amp.GradScaler("cpu")
+    run = training(scaler, torch.float16, folder=tmp_path, incidents=True)
+    with run.monitor:
+        run.step()
+        assert not list((tmp_path / "incidents").glob("step*"))
+        run.step(factor=float("nan"))
+        run.step()
+
+    assert [folder.name for folder in (tmp_path / "incidents").glob("step*")] == ["step000001-skipped-rank0"]
+    assert [record.applied for record in run.monitor.records] == [True, False, True]
+
+
 def test_it_is_the_packages_own():
     """`mixprec.Monitor` is the class."""
     assert mixprec.Monitor is Monitor
