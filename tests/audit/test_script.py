@@ -187,3 +187,27 @@ def test_the_command_exits_2_where_it_could_not_run(tmp_path):
 
     assert result.returncode == 2
     assert "nowhere.py" in result.stderr
+
+
+def test_a_loop_over_time_in_each_step_is_no_inference(tmp_path):
+    """A cell that is called twenty times before the backward pass makes one step, with one region per call."""
+    path = script(
+        tmp_path,
+        """
+        cell = nn.GRUCell(32, 64)
+        optimizer = torch.optim.SGD(cell.parameters(), lr=0.1)
+        for _ in range(12):
+            state = torch.zeros(16, 64)
+            for _ in range(20):
+                with torch.autocast("cpu", torch.bfloat16):
+                    state = cell(torch.randn(16, 32), state)
+            optimizer.zero_grad()
+            state.float().square().mean().backward()
+            optimizer.step()
+        """,
+    )
+    report = audit_script(Command((str(path),)), seconds=90)
+
+    (finding,) = [f for f in report.at_fault if f.code == "MP105"]
+    assert finding.location.line == line_of(path, "torch.autocast")
+    assert report.regions[0].count == 20

@@ -52,7 +52,7 @@ class Limits:
     timed: int = 20
     most_timed: int = 40
     patience: float = 20.0
-    grace: float = 4.0
+    grace: float = 3.0
     events: int = 1_500_000
 
 
@@ -198,7 +198,8 @@ class Plan(Listener):
                 self.end()
         elif self.recording.watch.modules.depth == 0 and not isinstance(module, nn.modules.loss._Loss):
             self.counts["forward"] += 1
-            if self.unit in ("", "forward") and self.counts["forward"] >= 16 and not self.counts["backward"]:
+            calls = 256 if torch.is_grad_enabled() else 16  # many calls before a backward pass are a loop over time
+            if self.unit in ("", "forward") and self.counts["forward"] >= calls and not self.counts["backward"]:
                 self.unit = "forward"
                 self._boundary()
 

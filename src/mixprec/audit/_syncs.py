@@ -68,7 +68,7 @@ def _distinct(syncs: list[Sync]) -> int:
 
 def _computed(step: Step) -> frozenset[int]:
     """Storages whose values depend on a weight, and those that are left from an earlier step."""
-    known = {h.ref.storage for h in step.held if h.kind in (Kind.WEIGHT, Kind.MASTER, Kind.GRADIENT)}
+    known = {h.ref.storage for h in (*step.earlier, *step.held) if h.kind in (Kind.WEIGHT, Kind.MASTER, Kind.GRADIENT)}
     made: set[int] = set()
     for op in step.ops():
         made.update(op.made)

@@ -11,7 +11,7 @@ from mixprec.records import Severity
 
 __all__ = ["advise"]
 
-MANY = 8
+MANY = 6
 """Reads per step from which they are more than information: a step is queued in far fewer pieces."""
 
 

@@ -26,10 +26,13 @@ def advise(report: AuditReport) -> Iterator[Advice]:
     top = max(inside, key=lambda row: row.bytes)
     yield piece(
         "MP125",
-        Severity.WARNING if share >= 0.7 and size >= 16 * LARGE else Severity.INFO,
+        Severity.WARNING if share >= 0.7 and size >= 4 * LARGE else Severity.INFO,
         f"{percent(share)} of what backward keeps is float32 inside the model, most of it for {top.op} in "
         f"{top.module}.",
         gain=size / 2 / report.memory.peak if report.memory.peak else 0.0,
-        location=Location(module=top.module, op=top.op),
+        location=next(
+            (row.location for row in report.ops if (row.module, row.op) == (top.module, top.op)),
+            Location(module=top.module, op=top.op),
+        ),
         evidence=[fact(f"{row.op} in {row.module}", mebibytes(row.bytes)) for row in inside[:4]],
     )
