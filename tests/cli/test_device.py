@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from click.testing import CliRunner
 
@@ -51,3 +52,15 @@ def test_an_unknown_name_is_refused_with_suggestions():
 
     assert result.exit_code == 2
     assert "H100" in result.output
+
+
+def test_the_manual_has_the_same_table():
+    """One line per accelerator in docs/hardware.md, with its numbers, its source and whether they were checked."""
+    page = (Path(__file__).parents[2] / "docs" / "hardware.md").read_text(encoding="utf-8")
+
+    for row in ACCELERATORS:
+        rates = " | ".join("–" if rate is None else f"{rate:g}" for rate in (row.fp16, row.bf16, row.tf32, row.fp32))
+        checked = "data sheet" if row.verified else "not verified"
+        (line,) = [line for line in page.splitlines() if line.startswith(f"| {row.maker} {row.name} |")]
+        assert f"| {rates} | {row.bandwidth:g} |" in line
+        assert f"[{checked}]({row.source})" in line
