@@ -21,7 +21,7 @@ import torch.nn.functional as F
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-scaler = torch.amp.GradScaler("cpu")
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
 
 
 def step():
