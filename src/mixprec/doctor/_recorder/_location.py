@@ -145,7 +145,10 @@ def _counts_coarsely(record: OpRecord) -> bool:
         return False
     before, added = record.inputs[:2]
     format_ = find_format(record.outputs[0].dtype)
-    lost = math.isfinite(before.amax) and 0 < added.amax <= format_.spacing(before.amax)
+    if "float" in added.dtype:
+        lost = math.isfinite(before.amax) and 0 < added.amax <= format_.spacing(before.amax)
+    else:  # a count, whose magnitude is not measured
+        lost = before.amax > format_.max_exact_integer
     return before.dtype == record.outputs[0].dtype and before.numel <= SMALL and lost
 
 
@@ -194,7 +197,16 @@ def _saturating(record: OpRecord, by_index: dict[int, OpRecord]) -> bool:
         return False
     if _packet(record) == "arange":
         return True
-    return record.cast | (_packet(record) == "_to_copy") and _are_positions(record, by_index, 4)
+    cast = record.cast or _packet(record) == "_to_copy"
+    return cast and (_are_positions(record, by_index, 4) or _all_alike(record, out))
+
+
+def _all_alike(record: OpRecord, out: TensorStats) -> bool:
+    """Numbers far from 0 that differ by a few units in the last place of the format at most: an offset and a count."""
+    given = record.inputs[0]
+    if given.zeros or given.numel < SMALL or given.amin <= find_format(out.dtype).max_exact_integer:
+        return False
+    return 0 < given.amax - given.amin < SMALL * find_format(out.dtype).spacing(given.amax)
 
 
 def _are_positions(record: OpRecord, by_index: dict[int, OpRecord], hops: int) -> bool:
