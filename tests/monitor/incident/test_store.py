@@ -220,6 +220,7 @@ KILLED = """
     optimizer = torch.optim.AdamW(model.parameters())
     chance = random.Random(0)
     for run in range(50):
+        heard, tell = os.pipe()
         child = os.fork()
         if child == 0:
             store = IncidentStore(sys.argv[1], max_incidents=4)
@@ -228,8 +229,13 @@ KILLED = """
                 call = Call(0, (torch.ones(8, 64),), {})
                 store.save(Moment("skipped", step, roots=(model,), calls=(call,), optimizers=(optimizer,),
                                   before=RandomStates.now()))
+                os.write(tell, b".")
                 step += 1
-        time.sleep(chance.uniform(0.001, 0.12))
+        os.close(tell)
+        for _ in range(run % 3):
+            os.read(heard, 1)
+        os.close(heard)
+        time.sleep(chance.uniform(0.0, 0.02))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 """

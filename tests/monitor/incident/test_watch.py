@@ -251,3 +251,20 @@ def test_compiled_models_are_heard_once_per_call(tmp_path, how):
     assert incident.step == 2
     assert len(incident.calls()) == 1
     assert "gain" in incident.calls()[0][2]
+
+
+def test_trouble_in_watching_is_reported_once_and_training_goes_on(tmp_path, monkeypatch):
+    """A watch whose own code raises says so once per event, and the run is what it would have been."""
+    said = []
+    model, optimizer, scaler = setup(SCALERS["torch"]())
+
+    def broken(self, kind):
+        raise ZeroDivisionError("in the watch")
+
+    monkeypatch.setattr(IncidentWatch, "judged", broken)
+    with IncidentWatch(IncidentStore(tmp_path, report=said.append)):
+        for _ in range(3):
+            take(model, optimizer, scaler, [batch()])
+
+    assert said == ["Incidents may be incomplete: before_update failed with ZeroDivisionError: in the watch"]
+    assert scaler.state_dict()["_growth_tracker"] == 3

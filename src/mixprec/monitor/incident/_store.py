@@ -64,7 +64,7 @@ class IncidentStore:
         self._max_incidents = max_incidents
         self._max_bytes = max_bytes
         self._weights = weights
-        self._report = report or logging.getLogger("mixprec").warning
+        self.report = report or logging.getLogger("mixprec").warning
         self._swept = False
 
     def save(self, moment: Moment) -> Path | None:
@@ -72,7 +72,7 @@ class IncidentStore:
         try:
             return self._save(moment)
         except Exception as error:  # evidence is worth less than the run
-            self._report(f"The incident at step {moment.step} was not saved: {type(error).__name__}: {error}")
+            self.report(f"The incident at step {moment.step} was not saved: {type(error).__name__}: {error}")
             return None
 
     def paths(self) -> list[Path]:
@@ -90,14 +90,14 @@ class IncidentStore:
         needed = sum(_bytes(tensors.values()) for tensors in files.values()) + (1 << 16)
         refused = self._make_room(needed)
         if refused:
-            self._report(f"The incident at step {moment.step} was not saved: {refused}")
+            self.report(f"The incident at step {moment.step} was not saved: {refused}")
             return None
         final = self._free_name(moment)
         with new_folder(final) as place:
             document["files"] = {name: write_tensors(place / name, tensors) for name, tensors in files.items()}
             write_json(place / "incident.json", document)
         for what in document["left_out"]:
-            self._report(f"Incident {final.name} was saved without {what}")
+            self.report(f"Incident {final.name} was saved without {what}")
         return final
 
     def _free_name(self, moment: Moment) -> Path:

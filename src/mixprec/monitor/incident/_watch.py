@@ -54,6 +54,7 @@ class IncidentWatch(Windows):
         self.store.initial = self.store.initial or RandomStates.now()
         self.counts: Counter[str] = Counter()
         self._saved = saved
+        self._failed: set[str] = set()
         self._process = os.getpid()
         self._hear_checks = hear_checks
         self._steps = frozenset(steps)
@@ -67,6 +68,12 @@ class IncidentWatch(Windows):
         """The run ends: a step that was not taken is judged, and nothing is heard any more."""
         self._open_taps.close()
         self.finish()
+
+    def failed(self, event: str, error: Exception) -> None:
+        """Reports once per kind of event that something went wrong in hearing it; training is not touched."""
+        if event not in self._failed:
+            self._failed.add(event)
+            self.store.report(f"Incidents may be incomplete: {event} failed with {type(error).__name__}: {error}")
 
     def keep(self, batch: Any) -> None:
         """Keeps a reference to the data of the next micro-batch; those of a DataLoader are heard without it."""
