@@ -61,6 +61,7 @@ FOLLOWS: dict[str, frozenset[str]] = {
     **dict.fromkeys(NUMBERS, BREAKS_NUMBERS),
     "MP012": NUMBERS | BREAKS_NUMBERS | {"MP146", "MP084", "MP013"},
     "MP131": frozenset({"MP013"}),
+    "MP009": frozenset({"MP013"}),
     "MP135": NUMBERS | BREAKS_NUMBERS | {"MP016"},
     "MP038": NUMBERS | BREAKS_NUMBERS,
     "MP051": NUMBERS | BREAKS_NUMBERS | {"MP012"},
@@ -145,7 +146,9 @@ def open_question(examination: Examination) -> str | None:
     arm = observed(examination)
     found = failure(arm)
     serious = [v for v in verdicts(examination) if v.severity is Severity.ERROR]
-    if arm is None or found is None or serious or (found.how in ("skips", "scale") and only_the_scale(examination)):
+    if arm is None or found is None or serious or found.how == "skips":
+        return None  # now and then a batch is too large for the scale: the scaler did what it is for
+    if found.how == "scale" and only_the_scale(examination):
         return None
     if arm.ended == "timed_out" and not arm.steps:
         return "The script did not reach an optimizer step in time: run it with a longer --time."
