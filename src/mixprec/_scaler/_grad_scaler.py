@@ -82,7 +82,7 @@ class GradScaler(TakesSteps):
         super().__init__(device, enabled=enabled)
         self._process_group = process_group
         self._know_nothing()
-        if enabled:
+        if self._enabled:  # torch's constructor has the last word: an intervention may have switched it off
             settings = Settings(
                 init_scale, growth_factor, backoff_factor, growth_interval, min_scale, max_scale, floor_patience
             )
