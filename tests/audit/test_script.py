@@ -211,3 +211,23 @@ def test_a_loop_over_time_in_each_step_is_no_inference(tmp_path):
     (finding,) = [f for f in report.at_fault if f.code == "MP105"]
     assert finding.location.line == line_of(path, "torch.autocast")
     assert report.regions[0].count == 20
+
+
+def test_other_precisions_are_measured_where_asked(tmp_path):
+    """The script's own region is entered with another dtype, or off, for a few steps each."""
+    path = script(
+        tmp_path,
+        """
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        while True:
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = model(torch.randn(16, 32)).float().square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    )
+    report = audit_script(Command((str(path),)), seconds=90, measure=True)
+
+    by = {row.precision: row.by for row in report.timing.steps}
+    assert by == {"bfloat16": "script", "float32": "audit", "float16": "audit"}

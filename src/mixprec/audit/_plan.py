@@ -295,7 +295,7 @@ class Plan(Listener):
         while self.measures:
             dtype = self.measures.pop(0)
             name = dtype_name(dtype)
-            if any(name == seen for seen, shapes in self.times if shapes == self.shapes):
+            if len(self.times[name, self.shapes].seconds) >= 3:
                 continue
             stack = contextlib.ExitStack()
             kind = "cuda" if torch.cuda.is_available() else "cpu"
