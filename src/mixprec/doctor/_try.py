@@ -28,10 +28,17 @@ def candidates(diagnosis: Diagnosis) -> Iterator[Change]:
     if verdict is None:
         return
     changes = [change for finding in known.lint if finding.code == verdict.code and (change := lint_change(finding))]
-    if failure(known.arms[0]) is not None and _fp32_is_well(known):
+    if _numbers_break(known) and _fp32_is_well(known):
         for place in _places(verdict, known):
             changes += island(place)
     yield from {change.after: change for change in changes[: 2 * MOST]}.values()
+
+
+def _numbers_break(known: Examination) -> bool:
+    """Whether the run failed, or an op was located that breaks numbers though the script itself passes over it."""
+    located = known.arm("locate")
+    ops = located.ops if located else ()
+    return failure(known.arms[0]) is not None or any(o.role in ISLANDS and o.op.phase == "forward" for o in ops)
 
 
 def _fp32_is_well(known: Examination) -> bool:
@@ -65,6 +72,9 @@ def helped(known: Examination, verdict: Verdict, arm: Arm) -> bool:
     """
     if failure(arm) is not None or not (arm.steps or arm.modules) or not _learns_as(known.arm("fp32"), arm):
         return False
+    first = known.arms[0]
+    if failure(first) is None and _numbers_break(known) and len(arm.steps) <= len(first.steps):
+        return False  # the script leaves out what is not finite, and leaves out as much as before
     again = Examination(known.command, (dataclasses.replace(arm, name="observe"),), wanted_steps=known.wanted_steps)
     return all(one.code != verdict.code for one in verdicts(again))
 
