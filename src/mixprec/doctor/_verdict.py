@@ -58,14 +58,14 @@ BREAKS_NUMBERS = frozenset(
 NUMBERS = frozenset(code for row in RANKS[6:9] for code in row) | {"MP134"}
 
 FOLLOWS: dict[str, frozenset[str]] = {
-    **dict.fromkeys(NUMBERS, BREAKS_NUMBERS),
+    **dict.fromkeys(NUMBERS, BREAKS_NUMBERS | {"MP132"}),
     "MP012": NUMBERS | BREAKS_NUMBERS | {"MP146", "MP084", "MP013"},
     "MP131": frozenset({"MP013"}),
     "MP009": frozenset({"MP013"}),
     "MP135": NUMBERS | BREAKS_NUMBERS | {"MP016"},
     "MP038": NUMBERS | BREAKS_NUMBERS,
     "MP051": NUMBERS | BREAKS_NUMBERS | {"MP012"},
-    "MP130": (NUMBERS - {"MP130"}) | BREAKS_NUMBERS | {"MP002", "MP004", "MP146"},
+    "MP130": (NUMBERS - {"MP130"}) | BREAKS_NUMBERS | {"MP002", "MP004", "MP132", "MP146"},
     "MP061": frozenset({"MP063", "MP084"}),
     "MP060": frozenset({"MP001", "MP004"}),
     "MP080": frozenset({"MP081", "MP090"}),

@@ -55,12 +55,16 @@ def _zeros(arm: Arm) -> float | None:
     return median(step.activation_zero_share for step in arm.steps)
 
 
-def _no_scaler(examination: Examination, arm: Arm, lost: tuple[float | None, float | None, float | None]) -> Verdict:
+def _no_scaler(
+    examination: Examination, arm: Arm, lost: tuple[float | None, float | None, float | None]
+) -> Verdict | None:
     here, exact, flushed = lost
     excess = (here or 0.0) - (exact or 0.0) if exact is not None and here is not None else None
     measured = (excess is not None and excess > SHARE) or (flushed or 0.0) > SHARE
     at = next((r.site for r in low_regions(arm, "float16")), Location())
     lint = lint_finding(examination, "MP001")
+    if lint is None and not measured and exact is not None and examination.arm("locate") is not None:
+        return None  # nothing is lost, and the text knows of another way of scaling
     return say(
         "MP001",
         "FP16 autocast without a gradient scaler: small gradients are flushed to zero.",
