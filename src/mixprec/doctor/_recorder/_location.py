@@ -92,7 +92,7 @@ def singled_out(
         "first_inf": origin.first_inf,
         "first_nan": origin.first_nan,
         "nan_from_inf": origin.nan_from_inf,
-        "given": origin.given,
+        "given": None if origin.given is None or _received(origin.given) else origin.given,
         "failed": failed,
     }
     for role, record in accused.items():
@@ -114,6 +114,11 @@ def singled_out(
     ):
         for record, _ in zip(chosen, range(MOST), strict=False):
             yield role, record, ()
+
+
+def _received(record: OpRecord) -> bool:
+    """Whether the op took over a gradient that no line of the script led to: what another rank sent (FSDP)."""
+    return record.phase == "backward" and record.location.file is None
 
 
 def _sources(accused: Iterable[OpRecord], by_index: dict[int, OpRecord]) -> list[OpRecord]:
