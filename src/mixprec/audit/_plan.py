@@ -70,6 +70,7 @@ class _Watched:
 @dataclass
 class _Times:
     seconds: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
 
 
@@ -97,6 +98,7 @@ class Plan(Listener):
         self.leader: weakref.ref[Optimizer] | None = None
         self.shapes: tuple[Any, ...] = ()
         self.last: float | None = None
+        self.last_busy = 0.0
         self.waiting = 0.0
         self.since: float | None = None
         self.in_scaler = False
@@ -229,8 +231,9 @@ class Plan(Listener):
             times = self.times[precision, self.shapes]
             if len(times.seconds) < self.limits.most_timed:
                 times.seconds.append(now - self.last)
+                times.busy.append(time.process_time() - self.last_busy)
                 times.waits.append(self.waiting)
-        self.last = now
+        self.last, self.last_busy = now, time.process_time()
 
     def _begin(self) -> Recording:
         self.recording = Recording()
@@ -343,7 +346,8 @@ class Plan(Listener):
         for (precision, shapes), times in self.times.items():
             seconds = times.seconds[2:] if len(times.seconds) > 4 else times.seconds
             if shapes == watched.shapes and seconds:
-                rows.append(StepTime(precision, quick(seconds), len(seconds)))
+                busy = quick(times.busy[len(times.busy) - len(seconds) :])
+                rows.append(StepTime(precision, quick(seconds), len(seconds), busy=busy))
                 if precision == (watched.step.low or WIDE) and self.data_at.file is not None:
                     share = sum(times.waits) / sum(times.seconds)
         for name, taken in self.forced_times.items():

@@ -33,6 +33,7 @@ class StepTime:
 
     Others who use the machine make steps slower and never faster, so the quick quarter says more than the median.
 
+    `busy` is the same of the processor time of the script's threads, which does not grow when others use the machine.
     `by` is "script" where the script itself ran so, "audit" where the audit changed the precision to measure it.
     """
 
@@ -40,6 +41,7 @@ class StepTime:
     seconds: float
     steps: int
     by: str = "script"
+    busy: float | None = None
 
 
 @dataclass(frozen=True)

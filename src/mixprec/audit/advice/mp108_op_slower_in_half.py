@@ -18,10 +18,12 @@ def advise(report: AuditReport) -> Iterator[Advice]:
     loss, pair = slower(report), times(report)
     if loss is None or pair is None or loss <= 0 or too_small(report):
         return
+    low = report.timing.of(report.precision)
+    kind = " of processor time" if report.device_type == "cpu" and low is not None and low.busy else ""
     yield piece(
         "MP108",
         Severity.WARNING,
-        f"A step takes {milliseconds(pair[0])} in {report.precision} and {milliseconds(pair[1])} in float32 on this "
+        f"A step takes {milliseconds(pair[0])}{kind} in {report.precision} and {milliseconds(pair[1])} in float32 on this "
         f"device: float32 saves {percent(loss)}.",
         gain=loss,
         location=report.regions[0].location if report.regions else Location(),
