@@ -23,8 +23,8 @@ def advise(report: AuditReport) -> Iterator[Advice]:
     yield piece(
         "MP108",
         Severity.WARNING,
-        f"A step takes {milliseconds(pair[0])}{kind} in {report.precision} and {milliseconds(pair[1])} in float32 on this "
-        f"device: float32 saves {percent(loss)}.",
+        f"A step takes {milliseconds(pair[0])}{kind} in {report.precision} and {milliseconds(pair[1])} in float32 on "
+        f"this device: float32 saves {percent(loss)}.",
         gain=loss,
         location=report.regions[0].location if report.regions else Location(),
         evidence=[
