@@ -5,6 +5,7 @@ The recordings are what `python -m benchmarks.doctor_score --record tests/doctor
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from mixprec.doctor._arm import Examination
 from mixprec.doctor._kept import kept as read
+from mixprec.doctor._plan import next_arm
 from mixprec.doctor._verdict import open_question, verdicts
 from mixprec.doctor.judges import all_judges
 
@@ -84,3 +86,19 @@ def test_every_judge_that_never_spoke_is_known() -> None:
 def test_a_judge_of_nothing_says_nothing() -> None:
     """No judge speaks, or fails, of an examination without arms."""
     assert verdicts(Examination(("train.py",))) == ()
+
+
+PARTS = ("optimizers", "scalers", "regions", "steps", "events", "modules", "ops", "facts")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_missing_records_break_no_judge(part: str) -> None:
+    """A run that was killed early may lack any kind of record: judges then say less, and never fail."""
+    for path in FAULTY:
+        examination = kept(path)
+        empty = {} if part == "facts" else ()
+        arms = tuple(dataclasses.replace(arm, **{part: empty}) for arm in examination.arms)
+        torn = dataclasses.replace(examination, arms=arms)
+        assert isinstance(verdicts(torn), tuple)
+        assert open_question(torn) is None or isinstance(open_question(torn), str)
+        next_arm(torn)
