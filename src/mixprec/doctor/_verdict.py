@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from mixprec.doctor._arm import Examination
 from mixprec.doctor.judges import all_judges
 from mixprec.doctor.judges._located import culprit, scaled_overflow
-from mixprec.doctor.judges._reading import computes_low, courses, failure, observed, scalers_in_use, skips
+from mixprec.doctor.judges._reading import computes_low, courses, failure, observed, scalers_in_use, skips, sound
 from mixprec.formats import find_format
 from mixprec.records import Confidence, Evidence, Severity, Verdict
 
@@ -112,7 +112,8 @@ def looked_at(examination: Examination) -> tuple[Evidence, ...]:
         facts.append(Evidence("of these at the start or right after a growth of the scale", benign, arm=arm.name))
     facts += _headroom(examination)
     facts += [
-        Evidence("control", "healthy" if failure(a) is None else "fails", arm=a.name) for a in examination.arms[1:]
+        Evidence("control", "healthy" if sound(a) else "fails" if failure(a) else "did not end", arm=a.name)
+        for a in examination.arms[1:]
     ]
     return tuple(facts)
 

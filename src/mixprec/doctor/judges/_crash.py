@@ -60,7 +60,7 @@ def mixed_dtypes(crash: Crash) -> bool:
 def confidence_of_crash(examination: Examination, crash: Crash) -> tuple[Confidence, tuple[Evidence, ...]]:
     """Confirmed if the FP32 control gets past the place; the control is the evidence."""
     control = examination.arm("fp32")
-    if control is None:
+    if control is None or control.ended not in ("finished", "stopped", "crashed"):
         return Confidence.CONSISTENT, ()
     if control.crash is None or control.crash.message != crash.message:
         return Confidence.CONFIRMED, (Evidence("the same place in FP32", "does not raise", arm=control.name),)

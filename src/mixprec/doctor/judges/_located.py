@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mixprec.doctor._arm import Arm, Examination, TracedOp
-from mixprec.doctor.judges._reading import LOW, failure
+from mixprec.doctor.judges._reading import LOW, failure, sound
 from mixprec.records import Confidence, Evidence, OpRecord, TensorStats
 
 __all__ = [
@@ -171,7 +171,9 @@ def fp32_fails(examination: Examination) -> bool | None:
     if control is None:
         return None
     found = failure(control)
-    return found is not None and not (found.how == "raised" and not control.steps)
+    if found is None:
+        return False if sound(control) else None
+    return not (found.how == "raised" and not control.steps)
 
 
 def confidence_of_fault(examination: Examination) -> tuple[Confidence, list[Evidence]]:
@@ -182,7 +184,7 @@ def confidence_of_fault(examination: Examination) -> tuple[Confidence, list[Evid
         ("bf16", "mantissa: the bfloat16 control"),
     ):
         arm = examination.arm(name)
-        if arm is not None and failure(arm) is None:
+        if sound(arm):
             ruled_out.append(Evidence(what, "is healthy", arm=name))
     fixed = examination.arm("scale-1")
     if fixed is not None and failure(fixed) is not None:
@@ -190,4 +192,4 @@ def confidence_of_fault(examination: Examination) -> tuple[Confidence, list[Evid
     control = examination.arm("fp32")
     if control is None:
         return Confidence.CONSISTENT, ruled_out
-    return (Confidence.CONFIRMED if failure(control) is None else Confidence.CONSISTENT), ruled_out
+    return (Confidence.CONFIRMED if sound(control) else Confidence.CONSISTENT), ruled_out

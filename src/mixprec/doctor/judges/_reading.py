@@ -31,6 +31,7 @@ __all__ = [
     "scalers_in_use",
     "site_of_conversion",
     "skips",
+    "sound",
     "trains_half_weights",
 ]
 
@@ -103,6 +104,11 @@ def failure(arm: Arm | None) -> Failure | None:
     if arm.crash is not None:
         found.append(Failure("raised", arm.crash.iteration, f"{arm.crash.kind}: {arm.crash.message}"))
     return min(found, key=lambda failure: failure.iteration, default=None)
+
+
+def sound(arm: Arm | None) -> bool:
+    """Whether an arm was run, came to its end and failed nowhere; one that ran out of time says nothing."""
+    return arm is not None and arm.ended in ("finished", "stopped") and failure(arm) is None
 
 
 def _failures_of_steps(arm: Arm) -> Iterator[Failure]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from mixprec.doctor._arm import Arm, Examination, OptimizerRecord, StepRecord
-from mixprec.doctor.judges._reading import courses, failure, observed, optimizer_of, trains_half_weights
+from mixprec.doctor.judges._reading import courses, observed, optimizer_of, sound, trains_half_weights
 from mixprec.doctor.judges._say import say
 from mixprec.formats import find_format
 from mixprec.records import Confidence, Evidence, Verdict
@@ -45,8 +45,7 @@ def _say(examination: Examination, arm: Arm, optimizer: OptimizerRecord, step: S
     ]
     if larger is not None:
         evidence.append(Evidence("weights with epsilon 1e-4", "finite" if cured else "not finite", arm=larger.name))
-    control = examination.arm("fp32")
-    healthy = control is not None and failure(control) is None
+    healthy = sound(examination.arm("fp32"))
     return say(
         "MP063",
         f"The {optimizer.kind} epsilon of {optimizer.eps} is 0 in FP16, so that the first step divides by 0.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mixprec.doctor._arm import Arm, Examination, OptimizerRecord
-from mixprec.doctor.judges._reading import failure, observed
+from mixprec.doctor.judges._reading import failure, observed, sound
 from mixprec.doctor.judges._say import say
 from mixprec.records import Confidence, Evidence, Verdict
 
@@ -23,7 +23,7 @@ def judge(examination: Examination) -> Verdict | None:
 
 def _say(examination: Examination, arm: Arm, optimizer: OptimizerRecord) -> Verdict:
     unfused, broken = examination.arm("unfused"), failure(arm)
-    cured = broken is not None and unfused is not None and failure(unfused) is None
+    cured = broken is not None and sound(unfused)
     evidence = [
         Evidence("first step skipped", True, arm=arm.name, step=0),
         Evidence("fused SGD with momentum", optimizer.momentum, arm=arm.name),
