@@ -131,9 +131,7 @@ def test_a_lazy_name_is_what_its_home_defines(name):
 
 def test_an_unknown_name_says_which_exist():
     """The nearest rejection: a name that is not public raises AttributeError and lists those that are."""
-    with pytest.raises(
-        AttributeError, match=r"no attribute 'Precison'; public names: Converted, GradScaler, Guard"
-    ):
+    with pytest.raises(AttributeError, match=r"no attribute 'Precison'; public names: Converted, GradScaler, Guard"):
         _ = mixprec.Precison
 
 
