@@ -217,3 +217,14 @@ def test_a_site_is_the_users_line() -> None:
         model(torch.ones(1, 1))
     assert {site.line for site in sites} == {(here or 0) + 1}
     assert sites[0].file == __file__
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace. is deprecated:DeprecationWarning")
+def test_nothing_is_told_of_a_forward_that_is_traced() -> None:
+    """What a listener computes must not end up in a traced graph."""
+    listener = Everything()
+    with listen(listener):
+        torch.jit.trace(nn.Linear(2, 1), torch.ones(1, 2))
+        assert not {"before_forward", "forward_done"} & set(listener.events)
+        nn.Linear(2, 1)(torch.ones(1, 2))
+    assert {"before_forward", "forward_done"} <= set(listener.events)

@@ -254,15 +254,25 @@ def _tap_modules(taps: Taps, listener: Listener, telling: Telling) -> None:
         taps.add(_pre_hook(before))
     if heard(listener, ["forward_done"]):
         done = telling("forward_done")
-        hook = register_module_forward_hook(
-            lambda module, args, kwargs, output: done(module, args, kwargs, output), with_kwargs=True
-        )
-        taps.add(hook.remove)
+
+        def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            if torch._C._get_tracing_state() is None:
+                done(module, args, kwargs, output)
+
+        taps.add(register_module_forward_hook(after, with_kwargs=True).remove)
 
 
 def _pre_hook(before: Teller) -> Callable[[], None]:
-    """A global forward pre-hook; keyword arguments are not handed to global pre-hooks, so the dict is empty."""
-    return register_module_forward_pre_hook(lambda module, args: before(module, args, {})).remove
+    """A global forward pre-hook; keyword arguments are not handed to global pre-hooks, so the dict is empty.
+
+    While `torch.jit.trace` runs nothing is told: what a listener computed would end up in the graph.
+    """
+
+    def begin(module: nn.Module, args: Any) -> None:
+        if torch._C._get_tracing_state() is None:
+            before(module, args, {})
+
+    return register_module_forward_pre_hook(begin).remove
 
 
 def _tap_conversion(taps: Taps, listener: Listener, telling: Telling) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from mixprec.doctor._arm import Examination
 from mixprec.doctor.judges import all_judges
+from mixprec.doctor.judges._crash import lint_names_the_crash
 from mixprec.doctor.judges._located import culprit, scaled_overflow
 from mixprec.doctor.judges._reading import computes_low, courses, failure, observed, scalers_in_use, skips, sound
 from mixprec.formats import find_format
@@ -81,15 +82,22 @@ FOLLOWS: dict[str, frozenset[str]] = {
 def verdicts(examination: Examination) -> tuple[Verdict, ...]:
     """Every verdict that holds, the cause to repair first at the head; empty where nothing is wrong."""
     found = [verdict for _, judge in all_judges() if (verdict := judge(examination)) is not None]
+    if not any(_raised(verdict) for verdict in found) and (read := lint_names_the_crash(examination)) is not None:
+        found = [read, *(verdict for verdict in found if verdict.code != read.code)]
     return tuple(sorted(_causes_only(found), key=rank))
 
 
 def rank(verdict: Verdict) -> tuple[int, int, int]:
     """What ended the script first, then by row, errors before warnings."""
-    raised = any(one.what == "the script raised" for one in verdict.evidence)
+    raised = _raised(verdict)
     row = next((n for n, codes in enumerate(RANKS) if verdict.code in codes), 7)
     place = RANKS[row].index(verdict.code) if verdict.code in RANKS[row] else 0
     return (0 if raised else 1, row + (4 if verdict.confidence is Confidence.UNTESTED else 0), place)
+
+
+def _raised(verdict: Verdict) -> bool:
+    """Whether this is the cause of the exception that ended the script."""
+    return any(one.what == "the script raised" for one in verdict.evidence)
 
 
 def _causes_only(found: Iterable[Verdict]) -> list[Verdict]:

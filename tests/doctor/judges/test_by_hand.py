@@ -51,6 +51,7 @@ RAISED = [
     ("\"histogram_cpu\" not implemented for 'BFloat16'", "MP164"),
     ("could not create a primitive descriptor for the LSTM forward propagation primitive.", "MP164"),
     ("Got unsupported ScalarType BFloat16", "MP172"),
+    ("expected dtype float for `end` but got dtype c10::Half", "MP163"),
     ("Attempting to unscale FP16 gradients.", "MP084"),
     ("Closure use is not currently supported if GradScaler is enabled.", "MP024"),
     ("element 0 of tensors does not require grad and does not have a grad_fn", "MP144"),
@@ -198,3 +199,21 @@ def test_lint_alone_is_no_verdict() -> None:
         Finding(code, "", Severity.ERROR, "", SITE) for code in ("MP002", "MP003", "MP016", "MP017", "MP020", "MP048")
     )
     assert codes(dataclasses.replace(examined(steps=(BATCH,), optimizers=(ADAM,)), lint=lint)) == []
+
+
+def test_lint_names_an_exception_of_which_no_judge_knows_the_words() -> None:
+    """An error of lint on the raising line is the cause; one on another line, or a mere warning there, is not."""
+    read = Finding("MP171", "export-inside-autocast", Severity.ERROR, "Traced with the cache on.", SITE)
+    strange = crashed("0 INTERNAL ASSERT FAILED")
+    named = dataclasses.replace(strange, lint=(read,))
+    elsewhere = dataclasses.replace(strange, lint=(dataclasses.replace(read, location=OTHER),))
+    warned = dataclasses.replace(strange, lint=(dataclasses.replace(read, severity=Severity.WARNING),))
+    assert codes(named) == ["MP171"]
+    assert codes(elsewhere) == codes(warned) == codes(strange) == []
+
+
+def test_lint_does_not_overrule_a_judge_who_knows_the_words() -> None:
+    """A message that says what it is about is believed."""
+    read = Finding("MP171", "export-inside-autocast", Severity.ERROR, "Traced with the cache on.", SITE)
+    known = dataclasses.replace(crashed("Got unsupported ScalarType BFloat16"), lint=(read,))
+    assert codes(known) == ["MP172"]

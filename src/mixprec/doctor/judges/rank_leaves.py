@@ -6,7 +6,7 @@ import re
 
 from mixprec.doctor._arm import Arm, Event, Examination
 from mixprec.doctor.judges._reading import observed
-from mixprec.doctor.judges._say import confidence_of_protocol, say
+from mixprec.doctor.judges._say import confidence_of_protocol, lint_finding, say
 from mixprec.records import Evidence, Verdict
 
 LOST = r"Connection closed by peer|timed? ?out|Timeout|Broken pipe|Connection reset|barrier|process group"
@@ -34,11 +34,12 @@ def _backwards(arm: Arm) -> dict[int, int]:
 
 def _say(examination: Examination, arm: Arm, counts: dict[int, int]) -> Verdict:
     fewest = min(counts, key=lambda rank: counts[rank])
+    read = lint_finding(examination, "MP161")
     last: Event | None = next((e for e in reversed(arm.events) if e.rank == fewest and e.kind == "forward_begin"), None)
     return say(
         "MP161",
         "One rank leaves an iteration that the others go through, and their collectives no longer meet.",
-        last.site if last else None,
+        read.location if read else last.site if last else None,
         evidence=[
             Evidence(f"iterations with a backward on rank {rank}", n, arm=arm.name) for rank, n in counts.items()
         ],
