@@ -219,7 +219,7 @@ def test_a_site_is_the_users_line() -> None:
     assert sites[0].file == __file__
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.trace. is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
 def test_nothing_is_told_of_a_forward_that_is_traced() -> None:
     """What a listener computes must not end up in a traced graph."""
     listener = Everything()
