@@ -106,6 +106,7 @@ def test_a_python_block_runs_and_prints_what_is_shown(page, block, given, capsys
     if "torchrun" in block["words"]:
         for name, value in one_rank().items():
             monkeypatch.setenv(name, value)
+    forget_accelerators()
     code = compile("\n" * (block["line"] - 1) + block["text"], str(page), "exec")
     expected = next((word.partition("=")[2] for word in block["words"] if word.startswith("raises=")), None)
     try:
@@ -116,9 +117,17 @@ def test_a_python_block_runs_and_prints_what_is_shown(page, block, given, capsys
     finally:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
+        forget_accelerators()
     if block["output"] is not None:
         printed = capsys.readouterr().out
         assert same(block["output"], printed), f"printed:\n{printed}"
+
+
+def forget_accelerators():
+    """Accelerate keeps the first precision of a process for good; here a block is a program of its own."""
+    state = sys.modules.get("accelerate.state")
+    if state is not None:
+        state.AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def raised_by(code, names):

@@ -92,11 +92,16 @@ def test_ctrl_c_leaves_a_partial_report_and_nothing_else(script, tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Tests that run in the background of a shell inherit that Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline().startswith("arm observe (unchanged): finished")
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=120)
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith("arm observe (unchanged): finished")
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=120)
+        finally:
+            process.kill()
 
     assert "Interrupted: what follows comes from the arms until then." in out
     assert "observe" in out

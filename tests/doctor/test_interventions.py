@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from torch import nn
@@ -12,8 +14,12 @@ from mixprec.errors import UnknownNameError
 
 
 @pytest.fixture
-def apply():
+def apply(monkeypatch):
     """`apply(name=value, ...)` puts interventions in place until the test ends."""
+    for name in ("TORCHDYNAMO_DISABLE", "CUBLAS_WORKSPACE_CONFIG"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))  # so that what an intervention sets is taken back
+        if not os.environ[name]:
+            monkeypatch.delenv(name)
     flags = torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()
     with _undone():
         yield lambda **changes: interventions.apply(changes)
@@ -172,8 +178,10 @@ def test_nothing_is_compiled(apply):
     assert torch.compile(mode="reduce-overhead")(len) is len
 
 
-def test_flags_are_set(apply):
+def test_flags_are_set(apply, monkeypatch):
     """TF32 is off for good, deterministic kernels are on, attention is plain."""
+    # Other tests import torch.testing._internal, which forbids to set flags for the rest of the process.
+    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
     apply(tf32_off=True, deterministic=True, math_attention=True)
     torch.set_float32_matmul_precision("medium")
 

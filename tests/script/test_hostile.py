@@ -145,6 +145,11 @@ def test_end_now_passes_every_handler(run):
     assert [lines[-1] for lines in said.values()] == ["exit"]
 
 
+def _heed_interrupts():
+    """Tests that run in the background of a shell inherit that Ctrl-C is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_nothing(tmp_path, number):
     """Ctrl-C and SIGTERM to the parent end the script as well and remove the temporary folder."""
@@ -159,12 +164,20 @@ def test_an_interrupt_leaves_nothing(tmp_path, number):
     )
     env = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
-        [sys.executable, "parent.py"], cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, "parent.py"],
+        cwd=tmp_path,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=_heed_interrupts,
     ) as parent:
-        assert parent.stdout is not None
-        assert parent.stdout.readline() == b"up\n"
-        parent.send_signal(number)
-        assert parent.wait(20) != 0
+        try:
+            assert parent.stdout is not None
+            assert parent.stdout.readline() == b"up\n"
+            parent.send_signal(number)
+            assert parent.wait(20) != 0
+        finally:
+            parent.kill()
 
     assert list(_processes.marked(f"MIXPREC_SCRIPT={tmp_path}")) == []
     assert list(Path(tmp_path).glob("mixprec-*")) == []
