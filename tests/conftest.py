@@ -25,5 +25,5 @@ def _no_hook_is_left() -> Iterator[None]:
 
 def _global_hooks() -> list[Any]:
     module = sys.modules.get("torch.nn.modules.module")
-    kinds = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks")
-    return [hook for kind in kinds for hook in getattr(module, kind, {}).values()]
+    tables = {name: table for name, table in vars(module).items() if name.startswith("_global_")} if module else {}
+    return [(name, hook) for name, table in tables.items() if isinstance(table, dict) for hook in table.items()]

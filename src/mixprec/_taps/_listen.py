@@ -259,7 +259,22 @@ def _tap_modules(taps: Taps, listener: Listener, telling: Telling) -> None:
             if torch._C._get_tracing_state() is None:
                 done(module, args, kwargs, output)
 
-        taps.add(register_module_forward_hook(after, with_kwargs=True).remove)
+        taps.add(_forward_hook(after))
+
+
+def _forward_hook(after: Teller) -> Callable[[], None]:
+    """A global forward hook with keyword arguments; what is returned removes it.
+
+    The handle forgets to take out the mark that the hook wants keyword arguments (torch 2.13), and while that is there
+    torch.compile warns of hooks.
+    """
+    handle = register_module_forward_hook(after, with_kwargs=True)
+
+    def remove() -> None:
+        handle.remove()
+        torch.nn.modules.module._global_forward_hooks_with_kwargs.pop(handle.id, None)
+
+    return remove
 
 
 def _pre_hook(before: Teller) -> Callable[[], None]:
