@@ -303,3 +303,21 @@ def test_two_ranks_write_two_files(tmp_path):
     assert all(step[0].loss != step[1].loss for step in merged.values())
     assert [step for step, ranks in merged.items() if ranks[0].applied != ranks[1].applied] == [3]
     assert merged[3][1].bad_gradients == ("0.weight",)
+
+
+def test_a_scaler_may_be_named(tmp_path):
+    """By position or by name it changes nothing; what is no scaler is refused with what is accepted."""
+    model = nn.Linear(2, 1)
+    optimizer, scaler = torch.optim.SGD(model.parameters(), 0.1), torch.amp.GradScaler("cpu", init_scale=8.0)
+
+    def scales(*arguments, **named):
+        with Monitor(model, *arguments, **named) as monitor:
+            scaler.scale(model(torch.ones(3, 2)).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        return [record.scale for record in monitor.records]
+
+    assert scales(optimizer) == scales(optimizer, scaler) == scales(optimizer, scaler=scaler) == [8.0]
+    with pytest.raises(InvalidValueError, match=r"accepted is a torch\.amp\.GradScaler"):
+        Monitor(model, optimizer, scaler=3)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
+from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 from typing_extensions import Self
 
@@ -71,7 +72,8 @@ class Monitor:
     Args:
         model: the model; several as a sequence or a mapping by name; None watches optimizers only. Wrap it with DDP or
             compile it before or after; a compiled one must not have run yet.
-        optimizers: those whose steps count.
+        optimizers: those whose steps count. A scaler may stand among them.
+        scaler: may be named, and need not: whatever scaler an optimizer steps with is heard.
         precision: a `Precision`, in place of model and optimizers.
         folder: where to write `rankN.jsonl`; a run that is there is continued. None keeps the latest 1000 records in
             `records`.
@@ -90,7 +92,8 @@ class Monitor:
     def __init__(
         self,
         model: nn.Module | Sequence[nn.Module] | dict[str, nn.Module] | None = None,
-        *optimizers: Optimizer,
+        *optimizers: Optimizer | GradScaler,
+        scaler: GradScaler | None = None,
         precision: _FrontDoor | None = None,
         folder: str | Path | None = None,
         level: str | Level = LIGHT,
@@ -116,7 +119,10 @@ class Monitor:
         self._steps = StepWatch(self.level, self._modules, self._buffers, self._closed, self._failed)
         for name, module in _named(precision.model if model is None and precision is not None else model):
             self.watch(module, name)
-        for optimizer in optimizers or (precision.optimizers if precision is not None else ()):
+        if scaler is not None and not isinstance(scaler, GradScaler):
+            raise InvalidValueError("scaler", type(scaler).__name__, "a torch.amp.GradScaler or mixprec's, or None")
+        given = [optimizer for optimizer in optimizers if not isinstance(optimizer, GradScaler)]
+        for optimizer in given or (precision.optimizers if precision is not None else ()):
             self.watch_optimizer(optimizer)
         self._incidents = self._kept(incidents)
         self._listening = listen(self._steps)
