@@ -181,7 +181,9 @@ def test_nothing_is_compiled(apply):
 def test_flags_are_set(apply, monkeypatch):
     """TF32 is off for good, deterministic kernels are on, attention is plain."""
     # Other tests import torch.testing._internal, which forbids to set flags for the rest of the process.
-    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
+    names = torch.backends.ContextProp.__set__.__globals__
+    assert "__allow_nonbracketed_mutation_flag" in names
+    monkeypatch.setitem(names, "__allow_nonbracketed_mutation_flag", True)
     apply(tf32_off=True, deterministic=True, math_attention=True)
     torch.set_float32_matmul_precision("medium")
 
