@@ -6,6 +6,7 @@ is left, a loss or weights that are not finite, or a scale far below what FP16 n
 
 from __future__ import annotations
 
+import linecache
 import math
 import statistics
 from collections.abc import Iterable, Iterator
@@ -32,6 +33,7 @@ __all__ = [
     "site_of_conversion",
     "skips",
     "sound",
+    "text_of",
     "trains_half_weights",
 ]
 
@@ -214,3 +216,8 @@ def site_of_conversion(arm: Arm, *dtypes: str) -> Location | None:
 def event_run(arm: Arm, rank: int = 0) -> tuple[Event, ...]:
     """One rank's protocol calls in order."""
     return tuple(sorted((event for event in arm.events if event.rank == rank), key=lambda event: event.index))
+
+
+def text_of(site: Location) -> str:
+    """The line of the script that stands there; empty where it cannot be read."""
+    return "" if site.file is None or site.line is None else linecache.getline(site.file, site.line)

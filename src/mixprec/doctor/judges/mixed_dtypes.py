@@ -11,7 +11,7 @@ import re
 from mixprec.doctor._arm import Arm, Crash, Examination
 from mixprec.doctor.judges._crash import confidence_of_crash, crash_of, described, here, mixed_dtypes
 from mixprec.doctor.judges._located import traced
-from mixprec.doctor.judges._reading import LOW, site_of_conversion
+from mixprec.doctor.judges._reading import LOW, site_of_conversion, text_of
 from mixprec.doctor.judges._say import lint_finding, say
 from mixprec.records import Confidence, Evidence, Location, Verdict
 
@@ -51,7 +51,7 @@ def judge(examination: Examination) -> Verdict | None:
 
 
 def _cause(examination: Examination, arm: Arm, crash: Crash) -> tuple[str, Location]:
-    line = _source(crash)
+    line = text_of(here(crash))
     if BY_INDEX.search(crash.message) or re.search(r"scatter|index_add|index_copy|lerp|\]\s*=[^=]", line):
         return "MP162", here(crash)
     if crash.in_backward and _own_backward(arm, crash):
@@ -68,15 +68,6 @@ def _cause(examination: Examination, arm: Arm, crash: Crash) -> tuple[str, Locat
     return ("MP162" if _written_by_index(crash) else "MP091"), here(crash)
 
 
-def _source(crash: Crash) -> str:
-    at = here(crash)
-    if at.file is None or at.line is None:
-        return ""
-    import linecache
-
-    return linecache.getline(at.file, at.line)
-
-
 def _own_backward(arm: Arm, crash: Crash) -> bool:
     """Whether the innermost user's line is in a backward of the user's, and not the line that called backward."""
     starts = {(event.site.file, event.site.line) for event in arm.events if event.kind == "backward"}
@@ -85,7 +76,7 @@ def _own_backward(arm: Arm, crash: Crash) -> bool:
 
 
 def _written_by_index(crash: Crash) -> bool:
-    return "[" in _source(crash).split("=")[0]
+    return "[" in text_of(here(crash)).split("=")[0]
 
 
 def _promoted(examination: Examination, arm: Arm, crash: Crash) -> Location | None:

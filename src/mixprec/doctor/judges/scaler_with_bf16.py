@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import linecache
 import re
 
 from mixprec.doctor._arm import Arm, Examination, RegionRecord, ScalerRecord
 from mixprec.doctor.judges._protocol import on_ranks, scaling_is_on
-from mixprec.doctor.judges._reading import low_regions, observed, scalers_in_use
+from mixprec.doctor.judges._reading import low_regions, observed, scalers_in_use, text_of
 from mixprec.doctor.judges._say import lint_finding, say
 from mixprec.records import Confidence, Evidence, Finding, Location, Severity, Verdict
 
@@ -29,10 +28,7 @@ def judge(examination: Examination) -> Verdict | None:
 
 def _names_no_dtype(region: RegionRecord) -> bool:
     """Whether the line that enters the region makes it as well, and names no dtype."""
-    if region.site.file is None or region.site.line is None:
-        return False
-    line = linecache.getline(region.site.file, region.site.line)
-    made_here = re.search(r"autocast\(([^()]*(?:\([^()]*\)[^()]*)*)\)", line)
+    made_here = re.search(r"autocast\(([^()]*(?:\([^()]*\)[^()]*)*)\)", text_of(region.site))
     return made_here is not None and not re.search(r"dtype|float16|half|,", made_here.group(1))
 
 
