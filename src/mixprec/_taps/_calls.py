@@ -27,10 +27,10 @@ class Taps:
     def call(self, owner: Any, name: str, before: Told | None = None, after: Told | None = None) -> None:
         """`owner.name(*args, **kwargs)` tells `before(*args, **kwargs)` and `after(result, *args, **kwargs)`.
 
-        Nothing happens where `owner` (a class or module) does not define `name` itself.
+        Nothing happens where there is nothing to tell, or `owner` (a class or module) does not define `name` itself.
         """
         original = vars(owner).get(name)
-        if original is None or (id(owner), name) in self._tapped:
+        if before is after is None or original is None or (id(owner), name) in self._tapped:
             return
         self._tapped.add((id(owner), name))
         tapped = _tapped(original, (id(self), name), before, after)

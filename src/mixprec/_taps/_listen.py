@@ -16,7 +16,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from mixprec._taps._calls import Taps
+from mixprec._taps._calls import Taps, Told
 from mixprec._taps._listener import Listener, heard
 from mixprec._trace._modules import unwarned
 
@@ -49,16 +49,18 @@ def listen(listener: Listener) -> Listening:
     taps = Taps()
     for names, put in _SOURCES.items():
         if heard(listener, names):
-            put(taps, listener, functools.partial(_telling, listener))
+            put(taps, functools.partial(_telling, listener))
     return Listening(listener, taps)
 
 
 Teller = Callable[..., None]
-Telling = Callable[[str], Teller]
+Telling = Callable[[str], Teller | None]
 
 
-def _telling(listener: Listener, event: str) -> Teller:
-    """The method `event` of `listener`, whose exceptions go to `failed`."""
+def _telling(listener: Listener, event: str) -> Teller | None:
+    """The method `event` of `listener`, whose exceptions go to `failed`; None where it is not overridden."""
+    if not heard(listener, (event,)):
+        return None
     method = getattr(listener, event)
 
     def tell(*args: Any) -> None:
@@ -78,85 +80,102 @@ def _later_subclasses(taps: Taps, base: type, put: Callable[[], None]) -> None:
 # scaler
 
 
-def _tap_scaler(taps: Taps, listener: Listener, telling: Telling) -> None:
-    tell = {name: telling(name) for name in _SCALER}
-    stepping: set[int] = set()
-
-    def before_step(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
-        tell["before_scaler_step"](scaler, optimizer)
-        stepping.add(id(optimizer))
-
-    def after_step(result: Any, scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
-        stepping.discard(id(optimizer))
-        tell["scaler_stepped"](scaler, optimizer, result)
-
-    def before_unscale(scaler: Any, optimizer: Optimizer) -> None:
-        tell["before_unscale"](scaler, optimizer, id(optimizer) in stepping)
-
-    def after_unscale(result: Any, scaler: Any, optimizer: Optimizer) -> None:
-        tell["unscaled"](scaler, optimizer, id(optimizer) in stepping)
-
-    def after_scale(result: Any, scaler: Any, outputs: Any) -> None:
-        tell["scaled"](scaler, outputs, result)
-
-    def before_update(scaler: Any, new_scale: Any = None) -> None:
-        stepping.clear()
-        tell["before_update"](scaler, new_scale)
-
-    def after_update(result: Any, scaler: Any, new_scale: Any = None) -> None:
-        tell["updated"](scaler, new_scale)
+def _tap_scaler(taps: Taps, telling: Telling) -> None:
+    created, restored = telling("scaler_created"), telling("scaler_restored")
+    scale_read, saved = telling("scale_read"), telling("scaler_saved")
+    told = _told_of_steps(telling)
 
     def put() -> None:
         base = torch.amp.GradScaler
-        taps.family(base, "scale", tell["before_scale"], after_scale)
-        taps.family(base, "unscale_", before_unscale, after_unscale)
-        taps.family(base, "step", before_step, after_step)
-        taps.family(base, "update", before_update, after_update)
-        taps.family(base, "get_scale", after=lambda scale, scaler: tell["scale_read"](scaler, scale))
-        taps.family(base, "state_dict", after=lambda state, scaler: tell["scaler_saved"](scaler, state))
-        taps.family(base, "load_state_dict", after=lambda result, scaler, state: tell["scaler_restored"](scaler, state))
+        for name, (before, after) in told.items():
+            taps.family(base, name, before, after)
+        taps.family(base, "get_scale", after=scale_read and (lambda scale, scaler: scale_read(scaler, scale)))
+        taps.family(base, "state_dict", after=saved and (lambda state, scaler: saved(scaler, state)))
+        taps.family(base, "load_state_dict", after=restored and (lambda result, scaler, state: restored(scaler, state)))
 
     taps.family(
         torch.amp.GradScaler,
         "__init__",
         before=lambda *args, **kwargs: put(),
-        after=lambda result, scaler, *args, **kwargs: tell["scaler_created"](scaler),
+        after=created and (lambda result, scaler, *args, **kwargs: created(scaler)),
     )
     put()
+
+
+def _told_of_steps(telling: Telling) -> dict[str, tuple[Told | None, Told | None]]:
+    """What is told before and after `scale`, `unscale_`, `step` and `update`; within a step `unscale_` is its own."""
+    stepping: set[int] = set()
+    before_step, stepped = telling("before_scaler_step"), telling("scaler_stepped")
+    before_unscale, unscaled = telling("before_unscale"), telling("unscaled")
+    before_update, updated = telling("before_update"), telling("updated")
+    before_scale, scaled = telling("before_scale"), telling("scaled")
+
+    def step_begins(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        if before_step:
+            before_step(scaler, optimizer)
+        stepping.add(id(optimizer))
+
+    def step_ends(result: Any, scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        stepping.discard(id(optimizer))
+        if stepped:
+            stepped(scaler, optimizer, result)
+
+    def update_begins(scaler: Any, new_scale: Any = None) -> None:
+        stepping.clear()
+        if before_update:
+            before_update(scaler, new_scale)
+
+    return {
+        "scale": (before_scale, scaled and (lambda result, scaler, outputs: scaled(scaler, outputs, result))),
+        "unscale_": (
+            before_unscale and (lambda scaler, optimizer: before_unscale(scaler, optimizer, id(optimizer) in stepping)),
+            unscaled and (lambda result, scaler, optimizer: unscaled(scaler, optimizer, id(optimizer) in stepping)),
+        ),
+        "step": (step_begins, step_ends),
+        "update": (update_begins, updated and (lambda result, scaler, new_scale=None: updated(scaler, new_scale))),
+    }
 
 
 # optimizer and scheduler
 
 
-def _tap_optimizer(taps: Taps, listener: Listener, telling: Telling) -> None:
+def _tap_optimizer(taps: Taps, telling: Telling) -> None:
     created, cleared, restored = map(telling, ("optimizer_created", "gradients_cleared", "optimizer_restored"))
 
+    after_clearing = cleared and (lambda result, owner, *args, **kwargs: cleared(owner))
+
     def put() -> None:
-        taps.family(Optimizer, "zero_grad", after=lambda result, owner, *args, **kwargs: cleared(owner))
-        taps.family(Optimizer, "load_state_dict", after=lambda result, owner, *args, **kwargs: restored(owner))
+        taps.family(Optimizer, "zero_grad", after=after_clearing)
+        taps.family(
+            Optimizer,
+            "load_state_dict",
+            after=restored and (lambda result, owner, *args, **kwargs: restored(owner)),
+        )
 
     taps.family(
         Optimizer,
         "__init__",
         before=lambda *args, **kwargs: put(),
-        after=lambda result, optimizer, *args, **kwargs: created(optimizer),
+        after=created and (lambda result, optimizer, *args, **kwargs: created(optimizer)),
     )
     put()
-    taps.call(nn.Module, "zero_grad", after=lambda result, owner, *args, **kwargs: cleared(owner))
+    taps.call(nn.Module, "zero_grad", after=after_clearing)
 
 
-def _tap_steps(taps: Taps, listener: Listener, telling: Telling) -> None:
+def _tap_steps(taps: Taps, telling: Telling) -> None:
     before, after = telling("before_step"), telling("stepped")
-    taps.add(register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: before(optimizer)).remove)
-    taps.add(register_optimizer_step_post_hook(lambda optimizer, args, kwargs: after(optimizer)).remove)
+    if before:
+        taps.add(register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: before(optimizer)).remove)
+    if after:
+        taps.add(register_optimizer_step_post_hook(lambda optimizer, args, kwargs: after(optimizer)).remove)
 
 
-def _tap_scheduler(taps: Taps, listener: Listener, telling: Telling) -> None:
+def _tap_scheduler(taps: Taps, telling: Telling) -> None:
     created, stepped = telling("scheduler_created"), telling("scheduler_stepped")
     building: set[int] = set()
 
     def after_step(result: Any, scheduler: Any, *args: Any, **kwargs: Any) -> None:
-        if id(scheduler) not in building:
+        if stepped and id(scheduler) not in building:
             stepped(scheduler)
 
     def before_init(scheduler: Any, *args: Any, **kwargs: Any) -> None:
@@ -165,7 +184,8 @@ def _tap_scheduler(taps: Taps, listener: Listener, telling: Telling) -> None:
 
     def after_init(result: Any, scheduler: Any, *args: Any, **kwargs: Any) -> None:
         building.discard(id(scheduler))
-        created(scheduler)
+        if created:
+            created(scheduler)
 
     taps.family(LRScheduler, "__init__", before_init, after_init)
     taps.family(LRScheduler, "step", after=after_step)
@@ -183,46 +203,45 @@ def _tensors(outputs: Any) -> tuple[Tensor, ...]:
         return ()
 
 
-def _tap_backward(taps: Taps, listener: Listener, telling: Telling) -> None:
+def _tap_backward(taps: Taps, telling: Telling) -> None:
     before, after = telling("before_backward"), telling("backward_done")
     taps.call(
         torch.autograd,
         "backward",
-        lambda tensors=(), *args, **kwargs: before(_tensors(tensors)),
-        lambda result, tensors=(), *args, **kwargs: after(_tensors(tensors)),
+        before and (lambda tensors=(), *args, **kwargs: before(_tensors(tensors))),
+        after and (lambda result, tensors=(), *args, **kwargs: after(_tensors(tensors))),
     )
 
 
-def _tap_differentiation(taps: Taps, listener: Listener, telling: Telling) -> None:
+def _tap_differentiation(taps: Taps, telling: Telling) -> None:
     done = telling("differentiated")
 
     def after(result: Any, outputs: Any = (), *args: Any, **kwargs: Any) -> None:
-        done(_tensors(outputs), bool(kwargs.get("create_graph", args[3] if len(args) > 3 else False)))
+        if done:
+            done(_tensors(outputs), bool(kwargs.get("create_graph", args[3] if len(args) > 3 else False)))
 
     taps.call(torch.autograd, "grad", after=after)
 
 
-def _tap_clipping(taps: Taps, listener: Listener, telling: Telling) -> None:
+def _tap_clipping(taps: Taps, telling: Telling) -> None:
     before, after = telling("before_clip"), telling("clipped")
 
     def tap(owner: Any, name: str, by: str) -> None:
-        def begin(parameters: Any, limit: float = 0.0, *args: Any, **kwargs: Any) -> None:
-            before(_tensors(parameters), kwargs.get("max_norm", kwargs.get("clip_value", limit)), by)
-
-        def done(result: Any, parameters: Any, limit: float = 0.0, *args: Any, **kwargs: Any) -> None:
-            after(_tensors(parameters), kwargs.get("max_norm", kwargs.get("clip_value", limit)), by, result)
-
         original = vars(owner)[name]
 
         @functools.wraps(original)
-        def materialised(parameters: Any, *args: Any, **kwargs: Any) -> Any:
-            kept = parameters if isinstance(parameters, Tensor) else list(parameters)
-            begin(kept, *args, **kwargs)
-            result = original(kept, *args, **kwargs)
-            done(result, kept, *args, **kwargs)
+        def tapped(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+            several = not isinstance(parameters, Tensor)
+            kept = tuple(parameters) if several else (parameters,)  # a generator can be walked once only
+            limit = args[0] if args else kwargs.get("max_norm", kwargs.get("clip_value", 0.0))
+            if before:
+                before(kept, limit, by)
+            result = original(kept if several else parameters, *args, **kwargs)
+            if after:
+                after(kept, limit, by, result)
             return result
 
-        setattr(owner, name, materialised)
+        setattr(owner, name, tapped)
         taps.add(lambda: setattr(owner, name, original))
 
     for owner in (torch.nn.utils.clip_grad, torch.nn.utils):
@@ -233,12 +252,12 @@ def _tap_clipping(taps: Taps, listener: Listener, telling: Telling) -> None:
 # autocast
 
 
-def _tap_autocast(taps: Taps, listener: Listener, telling: Telling) -> None:
+def _tap_autocast(taps: Taps, telling: Telling) -> None:
     entered, left = telling("region_entered"), telling("region_left")
 
     def put() -> None:
-        taps.family(torch.autocast, "__enter__", after=lambda result, region: entered(region))
-        taps.family(torch.autocast, "__exit__", after=lambda result, region, *error: left(region))
+        taps.family(torch.autocast, "__enter__", after=entered and (lambda result, region: entered(region)))
+        taps.family(torch.autocast, "__exit__", after=left and (lambda result, region, *error: left(region)))
 
     _later_subclasses(taps, torch.autocast, put)
     put()
@@ -247,13 +266,12 @@ def _tap_autocast(taps: Taps, listener: Listener, telling: Telling) -> None:
 # modules
 
 
-def _tap_modules(taps: Taps, listener: Listener, telling: Telling) -> None:
+def _tap_modules(taps: Taps, telling: Telling) -> None:
     taps.add(unwarned())
-    if heard(listener, ["before_forward"]):
-        before = telling("before_forward")
+    before, done = telling("before_forward"), telling("forward_done")
+    if before:
         taps.add(_pre_hook(before))
-    if heard(listener, ["forward_done"]):
-        done = telling("forward_done")
+    if done:
 
         def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             if torch._C._get_tracing_state() is None:
@@ -290,7 +308,7 @@ def _pre_hook(before: Teller) -> Callable[[], None]:
     return register_module_forward_pre_hook(begin).remove
 
 
-def _tap_conversion(taps: Taps, listener: Listener, telling: Telling) -> None:
+def _tap_conversion(taps: Taps, telling: Telling) -> None:
     converted = telling("converted")
     for name, dtype in (
         ("half", torch.float16),
@@ -298,11 +316,11 @@ def _tap_conversion(taps: Taps, listener: Listener, telling: Telling) -> None:
         ("float", torch.float32),
         ("double", torch.float64),
     ):
-        taps.call(nn.Module, name, after=lambda result, module, dtype=dtype: converted(module, dtype))
+        taps.call(nn.Module, name, after=converted and (lambda result, module, dtype=dtype: converted(module, dtype)))
 
     def after_to(result: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
         dtype = torch._C._nn._parse_to(*args, **kwargs)[1]
-        if dtype is not None:
+        if converted and dtype is not None:
             converted(module, dtype)
 
     taps.call(nn.Module, "to", after=after_to)
@@ -311,16 +329,16 @@ def _tap_conversion(taps: Taps, listener: Listener, telling: Telling) -> None:
 # data and files
 
 
-def _tap_loader(taps: Taps, listener: Listener, telling: Telling) -> None:
+def _tap_loader(taps: Taps, telling: Telling) -> None:
     loaded = telling("batch_loaded")
     base = torch.utils.data.dataloader._BaseDataLoaderIter
-    taps.family(base, "__next__", after=lambda batch, iterator: loaded(iterator, batch))
+    taps.family(base, "__next__", after=loaded and (lambda batch, iterator: loaded(iterator, batch)))
 
 
-def _tap_files(taps: Taps, listener: Listener, telling: Telling) -> None:
+def _tap_files(taps: Taps, telling: Telling) -> None:
     saved, loaded = telling("file_saved"), telling("file_loaded")
-    taps.call(torch, "save", after=lambda result, obj=None, *args, **kwargs: saved(obj))
-    taps.call(torch, "load", after=lambda result, *args, **kwargs: loaded(result))
+    taps.call(torch, "save", after=saved and (lambda result, obj=None, *args, **kwargs: saved(obj)))
+    taps.call(torch, "load", after=loaded and (lambda result, *args, **kwargs: loaded(result)))
 
 
 _SCALER = (
@@ -338,7 +356,7 @@ _SCALER = (
     "updated",
 )
 
-_SOURCES: dict[tuple[str, ...], Callable[[Taps, Listener, Telling], None]] = {
+_SOURCES: dict[tuple[str, ...], Callable[[Taps, Telling], None]] = {
     _SCALER: _tap_scaler,
     ("optimizer_created", "gradients_cleared", "optimizer_restored"): _tap_optimizer,
     ("before_step", "stepped"): _tap_steps,
