@@ -60,7 +60,7 @@ def printed(diagnosis):
 
 def test_the_text_begins_with_what_came_of_it():
     """Cause and place, or nothing wrong, or why it could not be judged: in the first line."""
-    assert printed(ILL).startswith("MP030 activation-overflow: train.py --lr 1 at train.py:21 (layers.3.wo)\n")
+    assert printed(ILL).startswith("MP030 activation-overflow: train.py:21 (layers.3.wo), run with --lr 1\n")
     assert printed(WELL).startswith("nothing wrong: train.py --lr 1\n")
     assert printed(BROKEN).startswith("could not be examined: train.py --lr 1\nThe script ends in an error of its own.")
     assert printed(OPEN).startswith("it fails, and no cause was found: train.py --lr 1\n")

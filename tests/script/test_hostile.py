@@ -183,6 +183,35 @@ def test_an_interrupt_leaves_nothing(tmp_path, number):
     assert list(Path(tmp_path).glob("mixprec-*")) == []
 
 
+CHILDREN = """
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
+print("up", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_killed_parent_leaves_nothing(tmp_path):
+    """SIGKILL to the parent ends the script, and what the script started in a session of its own, as torchrun does."""
+    (tmp_path / "script.py").write_text(CHILDREN)
+    (tmp_path / "parent.py").write_text(
+        "from mixprec._script import Command, run_script\n"
+        "run_script(Command(('script.py',)), entry='none:none', options={}, capture=False)\n"
+    )
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    mark = f"MIXPREC_SCRIPT={tmp_path}"
+    with subprocess.Popen([sys.executable, "parent.py"], cwd=tmp_path, env=env, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"up\n"
+        assert len(list(_processes.marked(mark))) == 2
+        parent.kill()
+    deadline = time.monotonic() + 20
+    while list(_processes.marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+    assert list(_processes.marked(mark)) == []
+
+
 def test_a_missing_script_is_refused_with_its_name(tmp_path):
     """The error names the script; one that exists beside it is accepted."""
     (tmp_path / "there.py").write_text("")

@@ -51,11 +51,13 @@ def run_script(
     (`sys.stdin` to pass it on). capture: False lets the script write to this process's stdout and stderr.
     on_output: called with each piece of captured output, in another thread. until: asked about every 50 ms, ends the
     script when it says True. folder: where the children's files (`child.record_file`) are; kept if given, otherwise
-    temporary. replace: path to text, for files of which this run has another text (the script itself or modules; not
-    in processes that it spawns). python: the interpreter.
+    temporary. replace: path to text, for files of which this run has another text, in every process (the script itself,
+    modules). python: the interpreter.
 
     At the time limit, at Ctrl-C, at SIGTERM (in the main thread) and at the script's own end, everything that it
-    started is ended as well. Raises: InvalidValueError where the script does not exist; what `until` raises.
+    started is ended as well; where this process is killed, a warden ends it within some seconds.
+
+    Raises: InvalidValueError where the script does not exist; what `until` raises.
 
     **Cost**: a process; nothing in the script until it imports torch.
     """
@@ -66,14 +68,12 @@ def run_script(
     place.mkdir(parents=True, exist_ok=True)
     (place / "start.json").write_text(json.dumps({"entry": entry, "options": dict(options)}), encoding="utf-8")
     texts = {os.path.realpath(Path(where or ".") / path): text for path, text in (replace or {}).items()}
-    main = command.script is not None and os.path.realpath(Path(where or ".") / command.script) in texts
     (place / "replace.json").unlink(missing_ok=True)
     if texts:
         (place / "replace.json").write_text(json.dumps(texts), encoding="utf-8")
-    line = command.as_replaced(python) if main else command.line(python)
     try:
         with _as_interrupt():
-            return _run(line, place, where, env, timeout, stdin, capture, on_output, until)
+            return _run(command.line(python), place, where, env, timeout, stdin, capture, on_output, until)
     finally:
         if own:
             shutil.rmtree(place, ignore_errors=True)
@@ -92,7 +92,7 @@ def _run(
 ) -> Outcome:
     started = time.monotonic()
     mark = f"{VARIABLE}={place}"
-    with _input(stdin) as source:
+    with _processes.Warden(mark), _input(stdin) as source:
         process = subprocess.Popen(
             line,
             cwd=cwd,
@@ -102,14 +102,14 @@ def _run(
             stderr=subprocess.STDOUT if capture else None,
             start_new_session=True,
         )
-    pipe = Capture(process.stdout.fileno(), on_output) if process.stdout is not None else None
-    try:
-        why = _watch(process, started, timeout, until)
-    finally:
-        _processes.end(process, mark)
-        text = pipe.text() if pipe is not None else ""
-        if process.stdout is not None:
-            process.stdout.close()
+        pipe = Capture(process.stdout.fileno(), on_output) if process.stdout is not None else None
+        try:
+            why = _watch(process, started, timeout, until)
+        finally:
+            _processes.end(process, mark)
+            text = pipe.text() if pipe is not None else ""
+            if process.stdout is not None:
+                process.stdout.close()
     errors = tuple(path.read_text(encoding="utf-8", errors="replace") for path in sorted(place.glob("error-*.txt")))
     seconds = time.monotonic() - started
     return Outcome(process.returncode, seconds, text, why == "timeout", why == "stopped", errors)

@@ -183,6 +183,8 @@ class StepRecord:
     """2-norm of what the step changed over the 2-norm of the weights (sampled)."""
     unchanged_share: float | None = None
     """Share of sampled elements with a gradient other than 0 that the step left bit-identical."""
+    decay_lost_share: float | None = None
+    """Share of sampled weights that the step's decoupled weight decay, taken alone, leaves bit-identical."""
     weight_amax: float | None = None
     weights_finite: bool = True
     state_finite: bool = True

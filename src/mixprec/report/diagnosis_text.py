@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from mixprec.doctor import Arm, Diagnosis
-from mixprec.records import Evidence, Severity, Verdict
+from mixprec.records import Evidence, Location, Severity, Verdict
 from mixprec.report import text
 
 __all__ = [
@@ -62,13 +65,30 @@ def _headline(diagnosis: Diagnosis) -> Text:
     first = diagnosis.verdict
     if first is not None:
         style = text.STYLES[first.severity]
-        where = text.place(first.location)
-        return Text.assemble((f"{first.code} {first.name}", style), f": {script}", f" at {where}" if where else "")
+        named = (f"{first.code} {first.name}", style)
+        return Text.assemble(named, ": ", _where(diagnosis.examination.command, first.location))
     if diagnosis.problem is not None:
         return Text.assemble(("could not be examined", "bold red"), f": {script}")
     if diagnosis.open_question is not None:
         return Text.assemble(("it fails, and no cause was found", "bold red"), f": {script}")
     return Text.assemble(("nothing wrong", "bold green"), f": {script}")
+
+
+def _where(command: Sequence[str], at: Location) -> str:
+    """The command and the place; of a place in the script itself the place alone, with what the script was given."""
+    place = _near(at)
+    if at.file is None or os.path.realpath(at.file) != os.path.realpath(command[0]):
+        return f"{shlex.join(command)} at {place}" if place else shlex.join(command)
+    given = f", run with {shlex.join(command[1:])}" if command[1:] else ""
+    return place + given
+
+
+def _near(at: Location) -> str:
+    """A place, its file named from the working folder where it lies below it."""
+    file = None if at.file is None else Path(at.file)
+    if file is not None and file.is_absolute() and file.is_relative_to(Path.cwd()):
+        at = dataclasses.replace(at, file=str(file.relative_to(Path.cwd())))
+    return text.place(at)
 
 
 def _section(screen: Console, title: str) -> None:
@@ -78,7 +98,7 @@ def _section(screen: Console, title: str) -> None:
 
 def _print_verdict(screen: Console, verdict: Verdict, *, also: bool) -> None:
     if also:
-        where = text.place(verdict.location)
+        where = _near(verdict.location)
         screen.print()
         screen.print(
             Text.assemble(
@@ -141,4 +161,4 @@ def _print_lint(screen: Console, diagnosis: Diagnosis) -> None:
     if rest:
         _section(screen, "lint, in the same files")
         for finding in rest:
-            screen.print(f"  {text.place(finding.location)}: {finding.code} {finding.message}", soft_wrap=True)
+            screen.print(f"  {_near(finding.location)}: {finding.code} {finding.message}", soft_wrap=True)

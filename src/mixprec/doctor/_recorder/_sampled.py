@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,7 @@ from torch.optim import Optimizer
 
 from mixprec.doctor._recorder._numbers import sample
 
-__all__ = ["Change", "Sampled"]
+__all__ = ["Change", "Sampled", "decay_lost"]
 
 PARAMETERS = 32
 ELEMENTS = 2048
@@ -54,6 +55,34 @@ class Sampled:
             return None
         delta, norm, still, moving = torch.stack(sums).sum(0).tolist()
         return Change(math.sqrt(delta / norm) if norm > 0 and delta >= 0 else 0.0, still / moving if moving else None)
+
+
+def decay_lost(optimizer: Optimizer) -> float | None:
+    """Which share of (sampled) weights the decay of a step leaves bit-identical: AdamW's product is taken on a copy.
+
+    None where no weight decays by a product of its own; a fused optimizer rounds once for all. One sync.
+    """
+    kept = [
+        torch.stack([((before * factor) == before).sum(), torch.tensor(before.numel(), device=before.device)]).cpu()
+        for before, factor in _decaying(optimizer)
+    ]
+    if not kept:
+        return None
+    same, count = torch.stack(kept).sum(0).tolist()
+    return float(same / count) if count else None
+
+
+def _decaying(optimizer: Optimizer) -> Iterator[tuple[Tensor, float]]:
+    """(sample of a weight without its zeros, factor by which the step multiplies it)."""
+    named = type(optimizer).__name__ == "AdamW"
+    for group in optimizer.param_groups:
+        decay, rate = group.get("weight_decay"), group.get("lr")
+        if not decay or rate is None or group.get("fused") or not (named or group.get("decoupled_weight_decay")):
+            continue
+        chosen = [p for p in group["params"] if p.grad is not None]
+        for parameter in chosen[:: max(1, len(chosen) // PARAMETERS)][:PARAMETERS]:
+            before = sample(parameter, ELEMENTS)
+            yield before[before != 0], 1.0 - float(rate) * float(decay)
 
 
 def _gradient(parameter: Tensor) -> Tensor:

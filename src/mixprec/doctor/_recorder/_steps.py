@@ -22,7 +22,7 @@ from mixprec.doctor._arm import OptimizerRecord, StepRecord
 from mixprec.doctor._recorder._modules import Modules
 from mixprec.doctor._recorder._numbers import TINY, dtype_name, extents, global_norm, shares
 from mixprec.doctor._recorder._quiet import quiet
-from mixprec.doctor._recorder._sampled import Sampled
+from mixprec.doctor._recorder._sampled import Sampled, decay_lost
 from mixprec.doctor._recorder._scene import Scene, scale_of
 from mixprec.doctor._recorder._watches import HOOKED
 from mixprec.records import Location
@@ -166,6 +166,7 @@ class Steps:
             norm = global_norm(gradients_of(optimizer))
             attempt.norm_at_step = norm / float(scale) if scale is not None else norm
             attempt.sampled = Sampled(optimizer)
+            attempt.fields["decay_lost_share"] = decay_lost(optimizer)
         found = getattr(optimizer, "found_inf", None)
         attempt.applied = found is None or not float(found)
 

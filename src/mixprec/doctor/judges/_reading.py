@@ -33,6 +33,7 @@ __all__ = [
     "site_of_conversion",
     "skips",
     "sound",
+    "statement_at",
     "text_of",
     "trains_half_weights",
 ]
@@ -221,3 +222,14 @@ def event_run(arm: Arm, rank: int = 0) -> tuple[Event, ...]:
 def text_of(site: Location) -> str:
     """The line of the script that stands there; empty where it cannot be read."""
     return "" if site.file is None or site.line is None else linecache.getline(site.file, site.line)
+
+
+def statement_at(site: Location, most: int = 12) -> str:
+    """The text from that line on until its brackets are closed; empty where it cannot be read."""
+    text, start = "", site.line or 0
+    for number in range(start, start + most):
+        line = text_of(Location(file=site.file, line=number))
+        text += line
+        if not line or sum(map(text.count, "([{")) <= sum(map(text.count, ")]}")):
+            break
+    return text

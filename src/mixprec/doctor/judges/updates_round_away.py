@@ -15,7 +15,7 @@ from mixprec.doctor.judges._say import say
 from mixprec.records import Confidence, Evidence, Verdict
 
 LOST = 0.3
-"""Share of elements with a gradient that a step leaves bit-identical; FP32 loses 0, bfloat16 at lr 1e-4 half."""
+"""Share of elements with a gradient that a median step leaves bit-identical; FP32 loses 0, bfloat16 at lr 1e-4 half."""
 
 
 def judge(examination: Examination) -> Verdict | None:
@@ -37,13 +37,13 @@ def _say(
 ) -> Verdict:
     dtype = max(optimizer.parameter_dtypes, key=lambda name: optimizer.parameter_dtypes[name])
     evidence = [
-        Evidence("weights with a gradient that a step leaves bit-identical", share, "median share", arm=arm.name),
+        Evidence("weights with a gradient that a median step leaves bit-identical", share, "share", arm=arm.name),
         Evidence("dtype of the weights", dtype, arm=arm.name),
         Evidence("learning rate", optimizer.lr, arm=arm.name),
     ]
     control = _control(examination)
     if control is not None:
-        evidence.append(Evidence("the same share in FP32", control[1], "median share", arm=control[0]))
+        evidence.append(Evidence("the same in FP32", control[1], "share", arm=control[0]))
     return say(
         "MP061",
         f"The weights are {dtype} and have no FP32 master copy: most updates are rounded away.",
