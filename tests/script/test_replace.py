@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 
@@ -36,3 +38,51 @@ def test_a_module_of_the_script_runs_with_another_text(run, tmp_path, cached):
 
     assert outcome.output == "new\n"
     assert run("import helper; print(helper.VALUE)")[0].output == "old\n"
+
+
+SPAWNING = """
+import multiprocessing, torch
+
+VALUE = {value!r}
+
+def tell(queue):
+    queue.put((__name__, VALUE))
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context({method!r})
+    queue = context.Queue()
+    child = context.Process(target=tell, args=(queue,))
+    child.start()
+    print(VALUE, *queue.get(timeout=20))
+    child.join()
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_processes_that_it_spawns_run_the_other_text_too(run, method):
+    """A spawned process runs its parent's main script again, as `__mp_main__`: the text that the parent runs."""
+    outcome, said = run(
+        SPAWNING.format(value="old", method=method),
+        replace={"script.py": SPAWNING.format(value="new", method=method)},
+    )
+
+    name = "__main__" if method == "fork" else "__mp_main__"
+    assert (outcome.returncode, outcome.output) == (0, f"new {name} new\n")
+    assert len(said) >= 2 or method == "fork"
+
+
+def test_a_process_that_is_given_the_script_runs_the_other_text(run):
+    """As torchrun does: `python -u script.py`, with its options, arguments and environment."""
+    source = """
+        import os, subprocess, sys, torch
+        VALUE = {value!r}
+        if "RANK" in os.environ:
+            print(VALUE, sys.argv[1:], sys.warnoptions, __file__)
+        else:
+            command = [sys.executable, "-u", "-W", "error::FutureWarning", __file__, "--lr", "1"]
+            subprocess.run(command, env=dict(os.environ, RANK="0"), check=True)
+    """
+
+    outcome, _ = run(source.format(value="old"), replace={"script.py": textwrap.dedent(source.format(value="new"))})
+
+    assert outcome.output == "new ['--lr', '1'] ['error::FutureWarning'] script.py\n"

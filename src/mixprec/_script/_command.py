@@ -41,10 +41,6 @@ class Command:
         """The command line; `python` is the interpreter, by default the running one."""
         return [python or sys.executable, *(["-m"] if self.module else []), *self.argv]
 
-    def as_replaced(self, python: str | None = None) -> list[str]:
-        """The command line under which the script's own text can be replaced."""
-        return [python or sys.executable, "-m", "mixprec._script.main", *self.argv]
-
     def check(self, cwd: Path | None = None) -> None:
         """Raises: InvalidValueError where the script is no file (looked up from `cwd`)."""
         if self.script is not None and not (Path(cwd or ".") / self.script).is_file():

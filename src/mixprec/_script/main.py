@@ -1,6 +1,7 @@
 """`python -m mixprec._script.main SCRIPT [ARGS]` is `python SCRIPT [ARGS]` with another text for the script's file.
 
-Only a run with `replace` starts this way: Python reads a main script in C, where nothing can be put in its place.
+The startup file makes a process this one where `replace` names its script: Python reads a main script in C, where
+nothing can be put in its place.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ __all__ = ["run"]
 
 
 def run(path: str) -> None:
-    """Executes the replaced text of `path` as `__main__`. A process that the script spawns reads the file itself."""
+    """Executes the replaced text of `path` as `__main__`."""
     from mixprec._script import child
 
     text = child.replaced(path)
@@ -22,7 +23,8 @@ def run(path: str) -> None:
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__=path, __builtins__=__builtins__, __spec__=None, __cached__=None)
     sys.modules["__main__"] = main
-    sys.path[0] = os.path.dirname(os.path.abspath(path))
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = os.path.dirname(os.path.abspath(path))
     linecache.cache[path] = (len(text), None, text.splitlines(True), path)
     exec(compile(text, path, "exec", dont_inherit=True), main.__dict__)
 

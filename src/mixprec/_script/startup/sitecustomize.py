@@ -68,12 +68,30 @@ def _start() -> None:
 
 
 def _replace(texts_file: str) -> None:
-    """Modules whose files have another text in this run get it, whatever is cached."""
+    """Files that have another text in this run are read as that: the main script, modules, and what a process that
+    multiprocessing spawned runs of its parent's main script.
+    """
     import json
-    from importlib.machinery import SourceFileLoader
 
     with open(texts_file, encoding="utf-8") as file:
         texts = json.load(file)
+    _replace_script(texts)
+    _replace_modules(texts)
+    _replace_spawned(texts)
+
+
+def _replace_script(texts: dict[str, str]) -> None:
+    """Python reads a main script in C: where it has another text, this process becomes one that runs that instead."""
+    if not sys.argv or os.path.realpath(sys.argv[0]) not in texts or importlib.util.find_spec("mixprec") is None:
+        return
+    options = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv)]
+    os.execv(sys.executable, [*options, "-m", "mixprec._script.main", *sys.argv])
+
+
+def _replace_modules(texts: dict[str, str]) -> None:
+    """Whatever is cached of a module, its other text counts."""
+    from importlib.machinery import SourceFileLoader
+
     get_code: Any = SourceFileLoader.get_code
 
     def get_replaced(loader: Any, fullname: str) -> Any:
@@ -81,6 +99,22 @@ def _replace(texts_file: str) -> None:
         return compile(texts[path], path, "exec", dont_inherit=True) if path in texts else get_code(loader, fullname)
 
     SourceFileLoader.get_code = get_replaced  # type: ignore[assignment,method-assign] # what this file is for
+
+
+def _replace_spawned(texts: dict[str, str]) -> None:
+    """`multiprocessing.spawn` runs the main script of its parent through `runpy.run_path`."""
+    import runpy
+
+    get_code: Any = runpy._get_code_from_file  # type: ignore[attr-defined] # private, the same from 3.10 to 3.13 but for its arguments
+
+    def get_replaced(*names: str) -> Any:
+        path = os.path.realpath(names[-1])
+        if path not in texts:
+            return get_code(*names)
+        code = compile(texts[path], names[-1], "exec", dont_inherit=True)
+        return code if len(names) == 1 else (code, names[-1])
+
+    runpy._get_code_from_file = get_replaced  # type: ignore[attr-defined] # as above
 
 
 def _chain() -> None:
