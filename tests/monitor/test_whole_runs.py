@@ -11,6 +11,7 @@ import pytest
 from mixprec import GradScaler, Precision
 from mixprec.monitor import read_run
 from mixprec.monitor._attach import attach
+from mixprec.monitor.incident import load_incidents
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -23,7 +24,7 @@ def watched(name, folder, arguments, precision=None):
     spec.loader.exec_module(module)
     if precision is not None:
         module.Precision = precision
-    finish = attach({"folder": str(folder), "level": "standard"})
+    finish = attach({"folder": str(folder), "level": "standard", "incidents": True})
     try:
         module.main(arguments)
     finally:
@@ -53,6 +54,7 @@ def test_a_sound_training_raises_no_alert(name, mode, tmp_path):
     rank = watched(name, tmp_path, ["--mode", mode, "--steps", "200"])
 
     assert rank.findings == ()
+    assert load_incidents(tmp_path) == []
     assert len(rank.steps) > 50
     assert all(record.loss is not None and record.lr is not None for record in rank.steps)
     assert sum(record.grad_norm is not None for record in rank.steps) >= 0.9 * len(rank.steps)
@@ -61,8 +63,11 @@ def test_a_sound_training_raises_no_alert(name, mode, tmp_path):
 
 
 def test_underflow_is_found_in_a_whole_training(tmp_path):
-    """The autoencoder without a loss scale loses its gradients: MP060 is said, early, and nothing else."""
+    """The autoencoder without a loss scale loses its gradients: MP060 is said, early, once, and a step is kept."""
     rank = watched("digits_autoencoder", tmp_path, ["--mode", "fp16-mixed", "--steps", "200"], unscaled)
 
     assert [finding.code for _, finding in rank.findings] == ["MP060"]
     assert rank.findings[0][0] < len(rank.steps) / 2
+    [incident] = load_incidents(tmp_path)
+    assert (incident.kind, incident.scale) == ("underflow", 1.0)
+    assert rank.findings[0][0] < incident.step < rank.findings[0][0] + 20

@@ -5,7 +5,6 @@ models whose forward computes with their parameters.
 from __future__ import annotations
 
 import contextlib
-import logging
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,12 +17,11 @@ from torch.optim import Optimizer
 from mixprec._script import child
 from mixprec._taps import Listener, Listening, listen
 from mixprec.monitor._monitor import Monitor
+from mixprec.monitor.incident import IncidentWatch, watch
 from mixprec.monitor.sinks import Sink
 from mixprec.monitor.sinks.live import LiveSink
 
 __all__ = ["Finder", "attach"]
-
-logger = logging.getLogger("mixprec.monitor")
 
 
 class Finder(Listener):
@@ -90,34 +88,31 @@ def attach(options: Mapping[str, Any]) -> Callable[[], None]:
     """The entry of `mixprec run` in the script's process; what it returns is called at exit.
 
     Options: `folder`, `level`, `live`, and `incidents`, which keeps what is needed to replay a
-    failing step, and those of `steps`.
+    failing step, those of `steps`, and one where gradients underflow.
     """
+    incidents = _kept(options) if options.get("incidents") else None
 
     def make() -> Monitor:
         sinks: list[Sink] = [LiveSink()] if options.get("live") else []
-        return Monitor(folder=options["folder"], level=options.get("level", "standard"), sinks=sinks)
+        return Monitor(
+            folder=options["folder"],
+            level=options.get("level", "standard"),
+            sinks=sinks,
+            on_alert=None if incidents is None else incidents.alerted,
+        )
 
-    finish_incidents = _keep_incidents(options) if options.get("incidents") else _nothing
     finder = Finder(make)
     finder.listening = listen(finder)
 
     def finish() -> None:
-        for end in (finish_incidents, finder.finish):
+        ends = (finder.finish,) if incidents is None else (incidents.close, finder.finish)
+        for end in ends:
             with contextlib.suppress(Exception):  # the script's own exit is what counts
                 end()
 
     return finish
 
 
-def _keep_incidents(options: Mapping[str, Any]) -> Callable[[], None]:
-    """Starts keeping incidents beside the record; without safetensors says once that there are none."""
-    try:
-        from mixprec.monitor.incident import attach as keep
-    except ImportError as error:
-        logger.warning("No incidents are kept: %s", error)
-        return _nothing
-    return keep({"folder": str(Path(options["folder"], "incidents")), "steps": options.get("steps", ())})
-
-
-def _nothing() -> None:
-    """There is nothing to finish."""
+def _kept(options: Mapping[str, Any]) -> IncidentWatch:
+    """Starts to keep incidents beside the record."""
+    return watch({"folder": str(Path(options["folder"], "incidents")), "steps": options.get("steps", ())})

@@ -82,7 +82,8 @@ class Monitor:
         on_alert: called with each `Finding`, on every rank.
         rules: alerts to watch for; None is all of them.
         rank: this process's rank where torch.distributed does not know it.
-        incidents: keep in `folder` what is needed to replay a failing step (`mixprec replay`); or an `IncidentStore`.
+        incidents: keep in `folder` what is needed to replay a failing step (`mixprec replay`), and one where gradients
+            underflow; or an `IncidentStore`.
 
     Raises: InvalidValueError, UnknownNameError for arguments.
 
@@ -214,6 +215,8 @@ class Monitor:
         if self._outlets.rank == 0:
             advice = "" if finding.fix is None else f" {finding.fix.text}"
             logger.warning("step %d: %s %s: %s%s", step, finding.code, finding.name, finding.message, advice)
+        if self._incidents is not None:
+            self._incidents[0].alerted(finding)
         if self._on_alert is not None:
             try:
                 self._on_alert(finding)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 
 import pytest
 import torch
@@ -268,3 +269,117 @@ def test_trouble_in_watching_is_reported_once_and_training_goes_on(tmp_path, mon
 
     assert said == ["Incidents may be incomplete: before_update failed with ZeroDivisionError: in the watch"]
     assert scaler.state_dict()["_growth_tracker"] == 3
+
+
+FUSED = {"torch": SCALERS["torch"], "mixprec": SCALERS["mixprec"]}
+
+
+def fused(scaler):
+    """A model whose optimizer decides on its device whether it steps."""
+    torch.manual_seed(0)
+    model = Net()
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01, fused=True), scaler
+
+
+@pytest.mark.parametrize("kind", FUSED)
+def test_what_a_device_decides_is_judged_a_step_late(tmp_path, kind, monkeypatch):
+    """A fused optimizer's skip is found before the next step is taken: weights, state and scale are the step's own."""
+    monkeypatch.setattr("mixprec.monitor.incident._window.far", lambda tensors: True)
+    model, optimizer, scaler = fused(FUSED[kind]())
+    with watched(tmp_path) as watch:
+        for _ in range(3):
+            take(model, optimizer, scaler, [batch()])
+        weights = copy.deepcopy(model.state_dict())
+        moments = copy.deepcopy(optimizer.state_dict())
+        scaling = scaler.state_dict()
+        bad = batch()
+        take(model, optimizer, scaler, [bad], gain=torch.tensor(float("inf")))
+        assert load_incidents(tmp_path) == []
+        assert watch.step == 4
+        take(model, optimizer, scaler, [batch()])
+
+    [incident] = load_incidents(tmp_path)
+    saved = incident.weights(0)
+    assert (incident.kind, incident.step, incident.facts["late"], incident.scale) == ("skipped", 3, True, 8.0)
+    assert all(torch.equal(saved[name], tensor) for name, tensor in weights.items())
+    assert torch.equal(incident.optimizers()[0]["state"][0]["exp_avg"], moments["state"][0]["exp_avg"])
+    assert torch.equal(incident.optimizers()[0]["state"][0]["step"], moments["state"][0]["step"])
+    assert incident.scaler()["scale"] == scaling["scale"]
+    assert incident.scaler()["_growth_tracker"] == scaling["_growth_tracker"]
+    assert torch.equal(incident.calls()[0][1][0], bad)
+    assert incident.facts["roots"][0]["gradients"] == {}
+    assert math.isinf(incident.losses[0])
+
+
+def test_the_last_step_is_judged_when_the_run_ends(tmp_path, monkeypatch):
+    """A device's skip in the last step is not lost, and a healthy run that is judged late leaves nothing."""
+    monkeypatch.setattr("mixprec.monitor.incident._window.far", lambda tensors: True)
+    model, optimizer, scaler = fused(SCALERS["torch"]())
+    with watched(tmp_path / "sound"):
+        for _ in range(5):
+            take(model, optimizer, scaler, [batch()])
+    with watched(tmp_path / "bad"):
+        take(model, optimizer, scaler, [batch()])
+        take(model, optimizer, scaler, [batch()], gain=torch.tensor(float("inf")))
+
+    assert load_incidents(tmp_path / "sound") == []
+    assert [one.step for one in load_incidents(tmp_path / "bad")] == [1]
+
+
+def test_the_host_reads_no_flag_where_it_let_every_optimizer_step(tmp_path, monkeypatch):
+    """An optimizer that the scaler steps on the host's word needs no look at the scaler's flags."""
+    read = []
+    monkeypatch.setattr("mixprec.monitor.incident._window._flags", lambda scaler: read.append(scaler) or ())
+    model, optimizer, scaler = setup(SCALERS["torch"]())
+    with watched(tmp_path):
+        take(model, optimizer, scaler, [batch()])
+        assert read == []
+        take(model, optimizer, scaler, [batch()], gain=torch.tensor(float("inf")))
+        assert len(read) == 1
+
+
+def test_a_loss_on_a_device_is_read_when_its_copy_has_landed(tmp_path, monkeypatch):
+    """Without a scaler the flag that left before backward decides, before the optimizer has spoiled the weights."""
+    monkeypatch.setattr("mixprec.monitor.incident._window.far", lambda tensors: True)
+    model, optimizer, _ = setup()
+    with watched(tmp_path):
+        take(model, optimizer, None, [batch(), batch()])
+        weights = copy.deepcopy(model.state_dict())
+        take(model, optimizer, None, [batch(), batch()], gain=torch.tensor(float("inf")))
+
+    [incident] = load_incidents(tmp_path)
+    assert (incident.kind, incident.step, incident.facts["late"]) == ("loss", 1, False)
+    assert all(torch.equal(incident.weights(0)[name], tensor) for name, tensor in weights.items())
+
+
+@pytest.mark.parametrize("kind", SCALERS)
+def test_a_step_that_is_kept_though_it_is_healthy_is_saved_as_it_began(tmp_path, kind):
+    """Weights (tied ones once) and optimizer state are those before the optimizer changed them."""
+    model, optimizer, scaler = setup(SCALERS[kind]())
+    model.tied = model.b
+    with watched(tmp_path) as watch:
+        take(model, optimizer, scaler, [batch()])
+        weights, moments = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+        watch.ask("underflow")
+        take(model, optimizer, scaler, [batch(), batch()])
+        take(model, optimizer, scaler, [batch()])
+
+    [incident] = load_incidents(tmp_path)
+    saved = incident.weights(0)
+    assert (incident.kind, incident.step, len(incident.losses)) == ("underflow", 1, 2)
+    assert incident.scale == (None if scaler is None else 8.0)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in saved.items())
+    assert incident.facts["roots"][0]["alias"] == {"tied.weight": "b.weight", "tied.bias": "b.bias"}
+    assert torch.equal(incident.optimizers()[0]["state"][0]["exp_avg"], moments["state"][0]["exp_avg"])
+
+
+def test_a_step_that_fails_in_the_place_of_the_one_asked_for_is_saved_as_a_failure(tmp_path):
+    """What was asked for is kept at the next step that does not fail."""
+    model, optimizer, scaler = setup(SCALERS["torch"]())
+    with watched(tmp_path) as watch:
+        watch.ask("underflow")
+        take(model, optimizer, scaler, [batch()], gain=torch.tensor(float("inf")))
+        take(model, optimizer, scaler, [batch()])
+        take(model, optimizer, scaler, [batch()])
+
+    assert [(one.kind, one.step) for one in load_incidents(tmp_path)] == [("skipped", 0), ("underflow", 1)]

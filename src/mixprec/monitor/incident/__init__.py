@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mixprec.monitor.incident._attach import attach
+from mixprec.monitor.incident._attach import attach, watch
 from mixprec.monitor.incident._moment import Call, Moment
 from mixprec.monitor.incident._random import RandomStates
 from mixprec.monitor.incident._read import Incident, load_incident, load_incidents
@@ -21,4 +21,5 @@ __all__ = [
     "checksum",
     "load_incident",
     "load_incidents",
+    "watch",
 ]

@@ -32,7 +32,11 @@ class Moment:
     roots: the modules that were called, weights as they were for this step. buffers: those of each root as they were
     at its start, by name. calls: micro-batches in order. loaded: batches that a DataLoader handed out since the last
     step. before: random states when the step began (at the end of the one before), at_forward: at its first call.
-    region: the autocast region in words. notes: what is not as it was.
+    region: the autocast region in words. notes: what is not as it was. time: when it was judged, in seconds since the
+    epoch.
+    weights, states: copies of what the step began with, by ids of root and parameter, and of the optimizer, where they
+    were taken because the step is kept though it is healthy. scaling: entries of the scaler's state that have changed
+    since. late: it is saved a step late, so that the gradients are gone.
     """
 
     kind: str
@@ -49,3 +53,8 @@ class Moment:
     at_forward: RandomStates | None = None
     region: Mapping[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
+    time: float = 0.0
+    weights: dict[int, Mapping[int, Tensor]] = field(default_factory=dict)
+    states: dict[int, dict[str, Any]] = field(default_factory=dict)
+    scaling: Mapping[str, Any] = field(default_factory=dict)
+    late: bool = False

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from mixprec.errors import InvalidValueError
 from mixprec.monitor.incident import _environment as environment
@@ -129,16 +130,20 @@ class IncidentStore:
             "kind": moment.kind,
             "step": moment.step,
             "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "at": moment.time or time.time(),
+            "late": moment.late,
             "rank": number,
             "ranks": ranks,
             "losses": [state.write(loss) for loss in moment.losses],
             "scale": moment.scale,
             "region": moment.region,
             "optimizers": [
-                {"class": type(optimizer).__qualname__, "state": state.write(optimizer.state_dict(), "optimizer")}
+                {"class": type(optimizer).__qualname__, "state": state.write(_state(optimizer, moment), "optimizer")}
                 for optimizer in (moment.optimizers if self._weights == "save" else ())
             ],
-            "scaler": None if moment.scaler is None else state.write(moment.scaler.state_dict(), "scaler"),
+            "scaler": None
+            if moment.scaler is None
+            else state.write({**moment.scaler.state_dict(), **moment.scaling}, "scaler"),
             "initial": _written(chance, self.initial),
             "before": _written(chance, moment.before),
             "at_forward": _written(chance, moment.at_forward),
@@ -171,7 +176,9 @@ class IncidentStore:
     def _root(self, number: int, root: nn.Module, moment: Moment, weights: dict[str, Tensor]) -> dict[str, Any]:
         """What is to be known of a root; its tensors go into `weights` as `number/name`, each memory once."""
         buffers = moment.buffers[number] if number < len(moment.buffers) else {}
-        named: dict[str, Tensor] = dict(root.named_parameters(remove_duplicate=False))
+        copies = moment.weights.get(id(root), {})
+        parameters = root.named_parameters(remove_duplicate=False)
+        named: dict[str, Tensor] = {name: copies.get(id(parameter), parameter) for name, parameter in parameters}
         named.update({name: buffers.get(name, b) for name, b in root.named_buffers(remove_duplicate=False)})
         first: dict[int, str] = {}
         alias: dict[str, str] = {}
@@ -187,7 +194,7 @@ class IncidentStore:
             "names": list(own),
             "alias": alias,
             "evaluating": [name for name, module in root.named_modules() if not module.training],
-            "gradients": checksums({n: p.grad for n, p in root.named_parameters() if p.grad is not None}),
+            "gradients": {} if moment.late else checksums(_gradients(root)),
             "frozen": [name for name, parameter in root.named_parameters() if not parameter.requires_grad],
         }
         if self._weights == "save":
@@ -197,6 +204,15 @@ class IncidentStore:
             kept = {f"{number}/{name}": t for name, t in own.items() if name in buffers}
             weights.update(kept)
         return facts
+
+
+def _state(optimizer: Optimizer, moment: Moment) -> dict[str, Any]:
+    """The optimizer's state as the step began with it."""
+    return moment.states.get(id(optimizer)) or optimizer.state_dict()
+
+
+def _gradients(root: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.grad for name, parameter in root.named_parameters() if parameter.grad is not None}
 
 
 def _again() -> Iterable[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
+import time
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,8 +24,10 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.optim import Optimizer
 
 from mixprec._taps import Listener, listen
+from mixprec.monitor._numbers import Flight
 from mixprec.monitor.incident._checks import Checks
 from mixprec.monitor.incident._compiled import CompiledCalls
+from mixprec.monitor.incident._late import far, finite_flag
 from mixprec.monitor.incident._moment import Call, Moment
 from mixprec.monitor.incident._random import RandomStates
 
@@ -39,10 +42,15 @@ class _SoFar:
     """What has happened in the open window.
 
     `finished` calls have had their backward, `unfinished`: the last has not. `told`: a scaler has told the loss that
-    backward is about to be called on. `scaled`: an enabled scaler takes part.
+    backward is about to be called on. `scaled`: an enabled scaler takes part. `finite`: of losses on a device, on its
+    way. `turns`: optimizers, by id, that the scaler was asked to step, `stepping`: those that began to, and whether
+    they decide on their device.
     """
 
     losses: list[Tensor] = field(default_factory=list)
+    finite: list[Flight] = field(default_factory=list)
+    turns: set[int] = field(default_factory=set)
+    stepping: dict[int, bool] = field(default_factory=dict)
     copied: list[nn.Module] = field(default_factory=list)
     tested: Tensor | float | None = None
     at_call: RandomStates | None = None
@@ -56,8 +64,9 @@ class _SoFar:
 class Windows(Listener):
     """Follows windows. Subclasses override `opened`, `judged` and `closed`.
 
-    **Cost** per step: random states (20 µs on the host, 10 per device), references to the calls' arguments, a copy of
-    the buffers that the forward changes (batch norm), and without a torch scaler one read of the loss on the host.
+    **Cost** per step: the random states, references to the calls' arguments, a copy of the buffers that the forward
+    changes (batch norm), and without a scaler a small copy of whether the loss is finite, for which the host waits
+    before the optimizer steps: until the forward is done, while backward is still queued on the device.
     """
 
     def __init__(self, models: tuple[nn.Module, ...] = ()) -> None:
@@ -84,6 +93,16 @@ class Windows(Listener):
 
     def judged(self, kind: str | None) -> None:
         """The window is complete and nothing has changed yet: `skipped`, `loss`, or None where all is well."""
+
+    def postponed(self, flags: tuple[Tensor, ...], losses: tuple[Tensor, ...]) -> bool:
+        """Asked when only the device knows whether the step was skipped: whether the window is judged later.
+
+        Where not, `flags` are waited for.
+        """
+        return False
+
+    def settled(self) -> None:
+        """An optimizer is about to step, or the run ends: what was postponed has to be judged now."""
 
     def closed(self) -> None:
         """The step is over; random states are those that the next window begins with."""
@@ -149,15 +168,20 @@ class Windows(Listener):
 
     def before_scaler_step(self, scaler: Any, optimizer: Optimizer) -> None:
         """Notes who steps under a scaler."""
+        self.settled()
         self._add(optimizer)
         if scaler.is_enabled():
             self._so_far.scaled = True
+            self._so_far.turns.add(id(optimizer))
             self.moment.scaler = scaler
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Judges the window where no scaler does."""
+        self.settled()
         self._add(optimizer)
-        if not self._so_far.scaled:
+        if self._so_far.scaled:  # a scaler calls it when it has decided, or has it decide (a fused one)
+            self._so_far.stepping[id(optimizer)] = getattr(optimizer, "found_inf", None) is not None
+        else:
             self._judge("loss" if self._bad_loss() else None)
 
     def stepped(self, optimizer: Optimizer) -> None:
@@ -182,9 +206,23 @@ class Windows(Listener):
         if not scaler.is_enabled():
             return
         self.moment.scaler = scaler
+        if self._all_stepped():
+            self._judge(None)
+            return
+        flags = _flags(scaler)
+        by_device = any(self._so_far.stepping.values()) and self._so_far.turns == self._so_far.stepping.keys()
+        if by_device and far(flags) and self.postponed(flags, tuple(self._so_far.losses)):
+            self._complete("")
+            self._note_who_stepped()
+            return
         with self.looking():
-            found = _found_inf(scaler)
+            found = any(float(flag) > 0 for flag in flags)
         self._judge("skipped" if found else None)
+
+    def _all_stepped(self) -> bool:
+        """Whether the host let every optimizer step that was asked to: then nothing was found, and nothing is read."""
+        so_far = self._so_far
+        return bool(so_far.turns) and so_far.turns == so_far.stepping.keys() and not any(so_far.stepping.values())
 
     def updated(self, scaler: Any, new_scale: Any) -> None:
         """The step is over."""
@@ -197,6 +235,7 @@ class Windows(Listener):
 
     def finish(self) -> None:
         """The run ends: a step that was not taken is judged."""
+        self.settled()
         if not self._left_out_untried() and not self._so_far.scaled and self._so_far.losses and self._bad_loss():
             self._judge("loss")
 
@@ -229,14 +268,30 @@ class Windows(Listener):
     def _judge(self, kind: str | None) -> None:
         if self._so_far.judged:
             return
+        self._complete(kind or "")
+        if kind is not None:
+            self._note_who_stepped()
+            self.read()
+        self.judged(kind)
+
+    def _complete(self, kind: str) -> None:
         self._so_far.judged = True
         moment = self.moment
-        moment.kind, moment.roots = kind or "", tuple(self._roots)
+        moment.kind, moment.time, moment.roots = kind, time.time(), tuple(self._roots)
         moment.buffers = tuple(buffers.by_name() for buffers in self._roots.values())
-        if kind is not None:
-            moment.losses = self.losses()
-            moment.scale = None if moment.scaler is None else float(moment.scaler.get_scale())
-        self.judged(kind)
+
+    def _note_who_stepped(self) -> None:
+        """Of several optimizers under one scaler, some may step while others skip."""
+        for optimizer in self.moment.optimizers:
+            if self._so_far.stepping.get(id(optimizer)) is False:
+                name = type(optimizer).__name__
+                self.moment.notes.append(f"an {name} stepped all the same: its weights are those after its step")
+
+    def read(self) -> None:
+        """Puts losses and loss scale into the moment. **Cost** a sync."""
+        self.moment.losses = self.losses()
+        scaler = self.moment.scaler
+        self.moment.scale = None if scaler is None else float(scaler.get_scale())
 
     def _close(self) -> None:
         if self.moment.calls:  # a second optimizer's step belongs to the step that the first has closed
@@ -249,7 +304,11 @@ class Windows(Listener):
         self._so_far = _SoFar()
 
     def _note_losses(self, outputs: tuple[Tensor, ...]) -> None:
-        self._so_far.losses += [output.detach() for output in outputs if isinstance(output, Tensor)]
+        losses = [output.detach() for output in outputs if isinstance(output, Tensor)]
+        self._so_far.losses += losses
+        if not self._so_far.scaled and far(losses):
+            with self.looking():
+                self._so_far.finite += [finite_flag(loss) for loss in losses]
 
     def losses(self) -> tuple[float, ...]:
         """The losses of the window so far. **Cost** one sync."""
@@ -257,6 +316,9 @@ class Windows(Listener):
             return tuple(float(loss.float().mean()) for loss in self._so_far.losses)
 
     def _bad_loss(self) -> bool:
+        """Whether a loss is not finite. **Cost** where losses are on a device: waits until the forward is done."""
+        if len(self._so_far.finite) == len(self._so_far.losses):
+            return not all(all(flight.read()["finite"]) for flight in self._so_far.finite)
         with self.looking():
             return not all(bool(torch.isfinite(loss).all()) for loss in self._so_far.losses)
 
@@ -329,7 +391,7 @@ def _kwargs_of_call() -> dict[str, Any]:
     return {}
 
 
-def _found_inf(scaler: Any) -> bool:
-    """Whether any optimizer's gradients held Inf or NaN. **Cost** one sync, which torch's scaler has paid already."""
+def _flags(scaler: Any) -> tuple[Tensor, ...]:
+    """What says of each optimizer's gradients whether they held Inf or NaN."""
     states = getattr(scaler, "_per_optimizer_states", {}).values()
-    return any(float(flag) > 0 for state in states for flag in state["found_inf_per_device"].values())
+    return tuple(torch.as_tensor(flag) for state in states for flag in state["found_inf_per_device"].values())
