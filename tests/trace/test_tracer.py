@@ -143,3 +143,24 @@ def test_the_traced_step_computes_what_the_bare_step_computes():
     bare, traced = step(contextlib.nullcontext()), step(Tracer(keep="all", exact=True))
 
     assert all(torch.equal(a, b) for a, b in zip(bare, traced, strict=True))
+
+
+def test_what_a_collective_has_yet_to_receive_is_nobodys_fault():
+    """A buffer holds anything until the other ranks have filled it: that accuses no op, an overflow beside it does."""
+    distributed = pytest.importorskip("torch.distributed")
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # its collectives never fill a buffer
+
+    distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    try:
+        buffer = torch.full((4,), float("nan"))
+        with Tracer() as waiting:
+            distributed.broadcast(buffer, 1)
+            distributed.all_reduce(buffer)
+        with Tracer() as overflowing:
+            distributed.broadcast(buffer, 1)
+            torch.full((4,), 300.0, dtype=torch.float16) * 300
+    finally:
+        distributed.destroy_process_group()
+
+    assert locate(waiting.records).clean
+    assert locate(overflowing.records).first.op == "aten.mul.Tensor"

@@ -22,6 +22,9 @@ _OVERWRITING = frozenset(
 )
 """Ops in place that write their first operand without reading it: what it held before is nobody's fault."""
 
+_COLLECTIVES = ("c10d", "_c10d_functional")
+"""Namespaces of ops that return before the ranks are done: what their buffers hold then is no op's result."""
+
 _CASTS = frozenset({"_to_copy", "to", "copy_", "convert_element_type"})
 _TEXT = 200
 
@@ -35,14 +38,15 @@ class Schema:
         self.name = str(func)
         self.packet = str(schema.name).rpartition("::")[2]
         self.random = torch.Tag.nondeterministic_seeded in func.tags
-        self.uninitialised = self.packet in _UNINITIALISED
+        collective = str(schema.name).startswith(_COLLECTIVES)
+        self.uninitialised = self.packet in _UNINITIALISED or (collective and self.packet != "wait_tensor")
         self.names: tuple[str, ...] = tuple(str(argument.name) for argument in schema.arguments)
         writes = {str(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write}
         self.writes = frozenset(writes)
         self.ignored = frozenset(
             str(a.name)
             for n, a in enumerate(schema.arguments)
-            if a.is_out or (n == 0 and _reads_no_numbers(self.packet))
+            if a.is_out or collective or (n == 0 and _reads_no_numbers(self.packet))
         )
         self.view = not writes and any(r.alias_info is not None for r in schema.returns)
 
