@@ -2,6 +2,9 @@
 
 Most steps are ordinary, and every so-many-th is looked at in detail. Both kinds are timed, and a level's cost is their
 mean as its interval mixes them; the mean of a few hundred steps would take minutes and say the same.
+
+A turn is several steps in a row, after one that is not timed: in a training every step follows one of its own, and
+finds its code and data where that left them. A single step between those of other models does not.
 """
 
 from __future__ import annotations
@@ -51,11 +54,12 @@ class Size:
     heads: int
     context: int
     batch: int
+    turn: int
 
 
 SIZES = (
-    Size("tiny", "tiny GPT: 2 blocks, width 64, 4×64 tokens", 64, 2, 2, 64, 4),
-    Size("medium", "medium GPT: 4 blocks, width 256, 8×256 tokens", 256, 4, 4, 256, 8),
+    Size("tiny", "tiny GPT: 2 blocks, width 64, 4×64 tokens", 64, 2, 2, 64, 4, turn=8),
+    Size("medium", "medium GPT: 4 blocks, width 256, 8×256 tokens", 256, 4, 4, 256, 8, turn=2),
 )
 
 
@@ -73,7 +77,7 @@ class Watched:
 
     def __init__(self, size: Size, device: str, level: Level | None = None, folder: str | None = None) -> None:
         torch.manual_seed(0)
-        self.device = device
+        self.device, self.turn = device, size.turn
         self.model = small_gpt.SmallGPT(
             width=size.width, blocks=size.blocks, heads=size.heads, context=size.context
         ).to(device)
@@ -88,9 +92,11 @@ class Watched:
             self.monitor._listening.remove()
 
     def prepare(self) -> None:
-        """Taps are the whole process's: those of the last contender are taken out."""
-        for parameter in self.model.parameters():
-            parameter.grad = None
+        """Taps are the whole process's: those of the last contender are taken out. Then a step that is not timed."""
+        self.be_heard()
+        self.step()
+
+    def be_heard(self) -> None:
         if Watched.heard is self:
             return
         if Watched.heard is not None and Watched.heard.monitor is not None:
@@ -100,6 +106,7 @@ class Watched:
         Watched.heard = self
 
     def step(self) -> None:
+        self.optimizer.zero_grad()
         with torch.autocast(self.device, torch.bfloat16):
             loss = small_gpt.next_byte_loss(self.model(self.text), self.next)
         self.scaler.scale(loss).backward()
@@ -109,7 +116,13 @@ class Watched:
         self.scaler.update()
 
     def contender(self, name: str, call: Callable[[], object] | None = None) -> Contender:
-        return Contender(name, call or self.step, self.prepare)
+        step = call or self.step
+
+        def take_turn() -> None:
+            for _ in range(self.turn):
+                step()
+
+        return Contender(name, take_turn, self.prepare)
 
 
 def run(bench: Bench, bandwidth: float) -> Answer:
@@ -117,12 +130,17 @@ def run(bench: Bench, bandwidth: float) -> Answer:
     answer = Answer()
     for size in SIZES:
         with tempfile.TemporaryDirectory() as folder:
-            race = bench.race(contenders(size, bench.device, folder), seconds=SECONDS)
+            race = per_step(bench.race(contenders(size, bench.device, folder), seconds=SECONDS), size.turn)
         _finish()
         rows = [*(level_row(race, level) for level in LEVELS.values()), *_peer_rows(race)]
         answer.tables.append(Table(f"monitor_{size.name}", f"Under a monitor, {size.title}", COLUMNS, rows))
         answer.targets += _targets(size, rows)
     return answer
+
+
+def per_step(race: Race, turn: int) -> Race:
+    """`race` with the seconds of a step in place of those of a turn."""
+    return Race({name: [seconds / turn for seconds in times] for name, times in race.times.items()})
 
 
 def _finish() -> None:

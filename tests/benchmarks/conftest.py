@@ -40,7 +40,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr(accumulation, "MICRO_BATCHES", 2)
     monkeypatch.setattr(gpt_step, "LOSS_AT", 2)
     monkeypatch.setattr(lint_speed, "QUICK_FILES", 3)
-    monkeypatch.setattr(monitor_cost, "SIZES", (monitor_cost.Size("tiny", "tiny", 8, 1, 2, 4, 2),))
+    monkeypatch.setattr(monitor_cost, "SIZES", (monitor_cost.Size("tiny", "tiny", 8, 1, 2, 4, 2, turn=2),))
     recorded = [replace(stream, weights_amax=stream.weights_amax[:100]) for stream in streams()]
     monkeypatch.setattr(headroom, "streams", lambda: recorded)
     return size
