@@ -33,7 +33,55 @@ for x in loader:
 """
 )
 
+WINDOW = (
+    SCALER
+    + """
+ACCUM = 4
+for i, (x, y) in enumerate(loader):
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+    BACKWARD
+    if (i + 1) % ACCUM == 0:
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+"""
+)
+TWO = (
+    SCALER
+    + """
+critic = torch.nn.Linear(8, 1).cuda()
+second = torch.optim.SGD(critic.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    second.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss, other = torch.nn.functional.mse_loss(model(x), y), critic(model(x)).mean()
+    scaler.scale(loss).backward(retain_graph=True)
+    kept = [p.grad.clone() for p in model.parameters()]
+    FIRST
+    for p, g in zip(model.parameters(), kept):
+        p.grad = g
+    scaler.step(optimizer)
+    scaler.update()
+    SECOND
+    scaler.step(second)
+    scaler.update()
+"""
+)
+OTHER = "scaler.scale(other).backward()"
+
 PAIRS = {
+    "a loss divided by what a function returns is divided": Pair(
+        "MP203",
+        WINDOW.replace("BACKWARD", "scaler.scale(loss).backward()"),
+        WINDOW.replace("BACKWARD", "scaler.scale(loss / left(i)).backward()"),
+    ),
+    "a loss divided in place is divided": Pair(
+        "MP203",
+        WINDOW.replace("BACKWARD", "scaler.scale(loss).backward()"),
+        WINDOW.replace("BACKWARD", "loss /= left(i)\n    scaler.scale(loss).backward()"),
+    ),
     "a scale that is only printed divides nothing": Pair(
         "MP022",
         PENALTY + "    loss = (grads.norm() - 1) ** 2\n    print(loss.item(), f'{scaler.get_scale()}')\n",
@@ -166,3 +214,14 @@ def test_the_misuse_is_named_and_its_neighbour_is_not(pair):
     """The rule finds the one and leaves the other alone."""
     assert {finding.code for finding in lint_source(pair.misuse, "train.py", select=[pair.code])} == {pair.code}
     assert lint_source(pair.neighbour, "train.py", select=[pair.code]) == []
+
+
+def severity_between(source: str) -> list[str]:
+    """How much MP006 weighs in `source`."""
+    return [finding.severity.value for finding in lint_source(source, "train.py") if finding.code == "MP006"]
+
+
+def test_gradients_written_by_hand_are_as_old_as_their_backward() -> None:
+    """Whoever writes .grad, a step whose last backward is older than the update between is an error; else it is not."""
+    assert severity_between(TWO.replace("FIRST", OTHER).replace("    SECOND\n", "")) == ["error"]
+    assert severity_between(TWO.replace("    FIRST\n", "").replace("SECOND", OTHER)) == ["info"]

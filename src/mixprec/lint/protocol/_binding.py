@@ -199,7 +199,7 @@ class Binding(Calls):
             if isinstance(value, Const) and value.value is None:
                 self.machine.clear(path, list(path.gradients), target)
             else:
-                self.machine.escape(path, list(path.optimizers))
+                self.machine.overwrite(path)
             return
         path.heap[(self.value(target.value, path).key, target.attr)] = value
 

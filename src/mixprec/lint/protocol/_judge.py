@@ -232,7 +232,9 @@ class Judge:
         stepped = [n for n, entry in enumerate(own) if entry.kind == "step" and entry.subject != optimizer.key]
         for place, entry in enumerate(own):
             if entry.kind == "update" and stepped and stepped[0] < place:
-                fault = self._fault(path, "update-before-second-step", entry.node, scaler, optimizer)
+                spent = path.scalers[scaler.key].spent and entry.node is path.scalers[scaler.key].updated
+                kind = "update-between-steps" if spent else "update-before-second-step"
+                fault = self._fault(path, kind, entry.node, scaler, optimizer)
                 return [replace(fault, others=(call,))]
         return []
 

@@ -65,6 +65,9 @@ class Machine(Judge):
             path.gradients[key] = replace(
                 gradients, parts=gradients.parts | {part}, dropped=frozenset(), unknown=gradients.unknown
             )
+        for name, protocol in path.scalers.items():
+            if protocol.spent:
+                path.scalers[name] = replace(protocol, spent=False)
         self._sign(path, call, faults)
 
     def unscale(self, path: Path, scaler: Scaler, optimizer: Optimizer, call: ast.Call) -> None:
@@ -213,7 +216,9 @@ class Machine(Judge):
         faults += self._updated_again(path, scaler, call)
         self._sign(path, call, faults)
         settled = tuple(key for key, stage in protocol.stages if stage.name == "stepped")
-        path.scalers[scaler.key] = Protocol(protocol.version + 1, protocol.scaled, updated=call, settled=settled)
+        path.scalers[scaler.key] = Protocol(
+            protocol.version + 1, protocol.scaled, updated=call, settled=settled, spent=True
+        )
         path.log = (*path.log, Happening("update", scaler.key, call, path.loops, scaler.key))
         if idle:
             return
@@ -274,6 +279,13 @@ class Machine(Judge):
         scaler = path.known_scalers.get(mark.scaler)
         enabled = None if scaler is None else self._open(path, scaler)
         self._sign(path, node, [Fault("scaled-loss-shown", node, enabled=enabled)])
+
+    def overwrite(self, path: Path) -> None:
+        """Gradients are written by hand: whose they are and what they hold is open, but no scale has changed."""
+        spent = {key for key, protocol in path.scalers.items() if protocol.spent}
+        self.escape(path, list(path.optimizers))
+        for key in spent:
+            path.scalers[key] = replace(path.scalers[key], spent=True)
 
     def escape(self, path: Path, optimizers: Iterable[str]) -> None:
         """Code that is not here was given these optimizers: anything may have happened to them."""

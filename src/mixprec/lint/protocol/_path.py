@@ -111,7 +111,8 @@ class Protocol:
     """Where a scaler stands.
 
     `version` counts updates. `scaled`: it has scaled something. `unknown`: calls that were not seen may have come
-    before. `updated`: the last update, `settled`: the optimizers whose steps it followed.
+    before. `updated`: the last update, `settled`: the optimizers whose steps it followed. `spent`: no backward has been
+    seen since it, so whatever gradients there are carry the scale of before.
     """
 
     version: int = 0
@@ -119,6 +120,7 @@ class Protocol:
     unknown: bool = False
     updated: ast.AST | None = None
     settled: tuple[str, ...] = ()
+    spent: bool = False
     stages: tuple[tuple[str, Stage], ...] = ()
 
     def stage(self, optimizer: str) -> Stage | None:

@@ -73,7 +73,7 @@ for i, (x, y) in enumerate(loader):
             if last_name(call.func) != "backward" or not isinstance(call.func, ast.Attribute):
                 continue
             name = _window(view, call)
-            if name and not _counts(view, name):
+            if name and not _counts(view, name) and not _divided(view, call.func.value):
                 text = f"The step comes once in {name} iterations, but the loss is not divided by {name}."
                 yield self.finding(view, call, text, fix=self.fix(f"Write scaler.scale(loss / {name}).backward()."))
 
@@ -120,6 +120,22 @@ def _steps(view: FileView, *tests: ast.stmt) -> bool:
         and call.func.attr == "step"
         and (known.is_scaler(last_name(call.func.value)) or known.is_optimizer(last_name(call.func.value)))
         for call in calls
+    )
+
+
+def _divided(view: FileView, loss: ast.expr) -> bool:
+    """Whether what is differentiated is divided by something else: the true size of a last window, say."""
+    if any(isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Mult)) for node in ast.walk(loss)):
+        return True
+    names = {node.id for node in ast.walk(loss) if isinstance(node, ast.Name)}
+    again = [node for node in view.nodes(ast.AugAssign) if isinstance(node.op, (ast.Div, ast.Mult))]
+    return any(last_name(node.target) in names for node in again) or any(
+        isinstance(node.value, ast.BinOp)
+        and isinstance(node.value.op, (ast.Div, ast.Mult))
+        and last_name(target) in names
+        and _mentions(node.value, last_name(target))
+        for node in view.nodes(ast.Assign)
+        for target in node.targets
     )
 
 
