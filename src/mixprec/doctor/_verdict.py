@@ -6,12 +6,12 @@ Rows, not rules: a cause stands in one rank, and a consequence names what it fol
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from mixprec.doctor._arm import Examination
 from mixprec.doctor.judges import all_judges
 from mixprec.doctor.judges._crash import lint_names_the_crash
-from mixprec.doctor.judges._located import culprit, scaled_overflow
+from mixprec.doctor.judges._located import ACCUSED_OP, culprit, scaled_overflow
 from mixprec.doctor.judges._reading import computes_low, courses, failure, observed, scalers_in_use, skips, sound
 from mixprec.formats import find_format
 from mixprec.records import Confidence, Evidence, Severity, Verdict
@@ -85,7 +85,7 @@ def verdicts(examination: Examination) -> tuple[Verdict, ...]:
     found = [verdict for _, judge in all_judges() if (verdict := judge(examination)) is not None]
     if not any(_raised(verdict) for verdict in found) and (read := lint_names_the_crash(examination)) is not None:
         found = [read, *(verdict for verdict in found if verdict.code != read.code)]
-    return tuple(sorted(_causes_only(found), key=rank))
+    return tuple(_one_per_op(sorted(_causes_only(found), key=rank)))
 
 
 def rank(verdict: Verdict) -> tuple[int, int, int]:
@@ -105,6 +105,16 @@ def _causes_only(found: Iterable[Verdict]) -> list[Verdict]:
     found = list(found)
     codes = {verdict.code for verdict in found}
     return [verdict for verdict in found if not (FOLLOWS.get(verdict.code, frozenset()) & codes)]
+
+
+def _one_per_op(ranked: Iterable[Verdict]) -> Iterator[Verdict]:
+    """Judges that accuse the same op in the same place see one cause: the first of them names it."""
+    accused = set()
+    for verdict in ranked:
+        ops = {(one.value, one.arm, one.step, verdict.location) for one in verdict.evidence if one.what == ACCUSED_OP}
+        if accused.isdisjoint(ops):
+            yield verdict
+        accused |= ops
 
 
 def looked_at(examination: Examination) -> tuple[Evidence, ...]:

@@ -6,10 +6,20 @@ import dataclasses
 
 import pytest
 
-from mixprec.doctor._arm import Arm, Crash, Event, Examination, OptimizerRecord, RegionRecord, ScalerRecord, StepRecord
+from mixprec.doctor._arm import (
+    Arm,
+    Crash,
+    Event,
+    Examination,
+    OptimizerRecord,
+    RegionRecord,
+    ScalerRecord,
+    StepRecord,
+    TracedOp,
+)
 from mixprec.doctor._verdict import verdicts
 from mixprec.doctor.judges import bad_data, nan_hidden, ranks_disagree, reduce_in_half
-from mixprec.records import Finding, Location, Severity
+from mixprec.records import Finding, Location, OpRecord, Severity, TensorStats
 
 SITE = Location(file="train.py", line=9)
 OTHER = Location(file="train.py", line=20)
@@ -217,3 +227,42 @@ def test_lint_does_not_overrule_a_judge_who_knows_the_words() -> None:
     read = Finding("MP171", "export-inside-autocast", Severity.ERROR, "Traced with the cache on.", SITE)
     known = dataclasses.replace(crashed("Got unsupported ScalarType BFloat16"), lint=(read,))
     assert codes(known) == ["MP172"]
+
+
+def an_op(op: str, phase: str = "forward", amax: float = 1.0, amin: float = 1.0, **more: object) -> OpRecord:
+    """An FP16 op with one finite operand whose result is infinite."""
+    given = TensorStats("float16", (4,), 4, zeros=2, amax=amax, amin=amin)
+    made = TensorStats("float16", (4,), 4, infs=2, amax=0.0)
+    exact = TensorStats("float32", (4,), 4, zeros=2, amax=1e9, amin=1e9)
+    return OpRecord(f"aten.{op}", phase, SITE, (given,), (made,), 3, exact=(exact,), **more)  # type: ignore[arg-type] # fields by name
+
+
+def located(op: OpRecord, role: str = "first_inf") -> Examination:
+    """An examination whose location arm accuses `op`."""
+    failed = dataclasses.replace(BATCH, loss=float("nan"))
+    arms = (Arm("observe", steps=(failed,), regions=(FP16,)), Arm("locate", ops=(TracedOp(role, op),)))
+    return Examination(("train.py",), arms)
+
+
+def test_gradients_from_before_the_trace_are_no_data() -> None:
+    """What the scaler's own unscaling was given is an overflow of a backward; what a forward op was given is data."""
+    unscaling = an_op("_amp_foreach_non_finite_check_and_unscale_.default", "optimizer")
+    assert bad_data.judge(located(unscaling, "given")) is None
+    read = bad_data.judge(located(an_op("mul.Tensor"), "given"))
+    assert read is not None
+    assert read.code == "MP131"
+
+
+def test_a_mask_times_a_constant() -> None:
+    """Zeros and ones times -1e9 are a mask whose constant overflows; activations times 1e5 are a product that does."""
+    mask = located(an_op("mul.Tensor", scalars=(("other", -1e9),)))
+    activations = located(an_op("mul.Tensor", amax=3.0, amin=0.01, scalars=(("other", 1e5),)))
+    assert codes(mask)[:1] == ["MP042"]
+    assert codes(activations)[:1] == ["MP031"]
+
+
+def test_one_op_is_one_cause() -> None:
+    """Several judges may accuse the same op: one verdict is given of it."""
+    division = an_op("rsqrt.default", "backward", call="acos", forward_op="aten.acos.default")
+    found = codes(located(division))
+    assert len(found) == 1

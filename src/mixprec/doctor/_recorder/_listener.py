@@ -111,12 +111,14 @@ class Recorder(Listener):
         self._before_update = scale_of(scaler)
 
     def updated(self, scaler: Any, new_scale: Any) -> None:
+        scale = scale_of(scaler)
         self.events.tell(
             "update",
             scaler=self.scene.scalers.of(scaler),
             enabled=scaler.is_enabled(),
             scale_before=self._before_update,
-            scale=scale_of(scaler),
+            scale=scale,
+            changed=scale != self._before_update,
             given=new_scale is not None,
         )
         self.steps.updated(scaler)

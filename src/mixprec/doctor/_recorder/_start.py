@@ -20,6 +20,7 @@ from mixprec._trace import is_user_file, user_site
 from mixprec.doctor import interventions
 from mixprec.doctor._arm import WarningRecord
 from mixprec.doctor._recorder._crash import watch_exceptions
+from mixprec.doctor._recorder._island import IslandSearch, searched
 from mixprec.doctor._recorder._listener import Recorder
 from mixprec.doctor._recorder._location import Locator, traced
 from mixprec.doctor._recorder._scene import Scene
@@ -39,7 +40,8 @@ def start(options: dict[str, Any]) -> Callable[[], None]:
     writer = Writer()
     scene = Scene(writer)
     iterations = traced(options)
-    limit = sys.maxsize if iterations else int(options.get("steps") or sys.maxsize)
+    search = searched(options)
+    limit = sys.maxsize if iterations or search else int(options.get("steps") or sys.maxsize)
     recorder = Recorder(scene, limit, lambda: _end(writer))
     watch_exceptions(recorder.crashed)
     _watch_warnings(scene)
@@ -52,6 +54,8 @@ def start(options: dict[str, Any]) -> Callable[[], None]:
     _say_facts(writer)
     if iterations:
         scene.locator = Locator(scene, iterations, lambda: _end(writer))
+    if search:
+        listen(IslandSearch(scene, search, float(options["trace"]["seconds"]), lambda: _end(writer)))
     return recorder.close
 
 

@@ -15,6 +15,7 @@ from mixprec.doctor.judges._reading import LOW, failure, sound
 from mixprec.records import Confidence, Evidence, OpRecord, TensorStats
 
 __all__ = [
+    "ACCUSED_OP",
     "DIVISIONS",
     "MATMULS",
     "REDUCTIONS",
@@ -38,6 +39,8 @@ REDUCTIONS = frozenset(
     | {"logsumexp", "cumprod", "trace", "native_layer_norm", "native_group_norm", "_fused_rms_norm"}
 )
 DIVISIONS = frozenset({"div", "div_", "true_divide", "reciprocal", "rsqrt", "divide", "rsqrt_", "reciprocal_"})
+ACCUSED_OP = "first op that went wrong"
+"""What evidence says before it names the accused op."""
 ACCUSED = ("first_inf", "first_nan", "given")
 
 
@@ -103,7 +106,7 @@ class Fault:
         place = f"{self.op.op} in {self.op.phase}" + (
             f" of {self.op.location.module}" if self.op.location.module else ""
         )
-        found = [Evidence("first op that went wrong", place, **at)]  # type: ignore[arg-type] # a str and an int
+        found = [Evidence(ACCUSED_OP, place, **at)]  # type: ignore[arg-type] # a str and an int
         for name, stats in zip(self.op.names, self.op.inputs, strict=False):
             found.append(Evidence(f"largest magnitude of {name} ({stats.dtype})", stats.amax, **at))  # type: ignore[arg-type] # as above
         for stats in self.op.outputs[:1]:

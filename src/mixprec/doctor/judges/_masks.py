@@ -18,15 +18,28 @@ LIMIT = find_format("float16").max
 
 def constant_that_overflows(fault: Fault) -> bool:
     """Whether a number that the script wrote, and not one that it computed, became infinite in FP16."""
+    if fault.packet in ("mul", "mul_"):
+        return not fault.backward and _stretched(fault)
     if fault.packet not in PLACING or fault.backward or masks_that_meet(fault):
         return False
     if fault.role == "given":
         return _assigned(fault)
-    own = [float(v) for _, v in fault.op.scalars if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    own = _own(fault)
     on_line = fault.traced.constants if fault.packet in FILLING else ()
     written = any(abs(value) > LIMIT for value in (*own, *on_line))
     uniform = any(_one_value(stats) and stats.amax > LIMIT for stats in (*fault.op.inputs, *fault.op.exact))
     return written or uniform
+
+
+def _own(fault: Fault) -> list[float]:
+    """The numbers among the op's arguments."""
+    return [float(v) for _, v in fault.op.scalars if isinstance(v, (int, float)) and not isinstance(v, bool)]
+
+
+def _stretched(fault: Fault) -> bool:
+    """Whether a mask of zeros and ones is multiplied by a number that FP16 cannot hold."""
+    mask = fault.op.inputs[:1]
+    return any(abs(value) > LIMIT for value in _own(fault)) and all(_one_value(s) and s.amax <= 1.0 for s in mask)
 
 
 def _assigned(fault: Fault) -> bool:

@@ -61,7 +61,7 @@ def _loss_or_forward(arm: Arm, examination: Examination) -> Location:
     return next((event.site for event in arm.events if event.kind == "forward_begin"), Location())
 
 
-def _given(arm: Arm, fault: Fault) -> Verdict:
+def _given(arm: Arm, fault: Fault) -> Verdict | None:
     earlier = any(not s.weights_finite and s.iteration < fault.iteration for steps in courses(arm) for s in steps)
     weights = fault.op.location.module and (
         fault.packet in MATMULS or fault.op.cast or fault.packet in ("embedding", "t")
@@ -70,6 +70,8 @@ def _given(arm: Arm, fault: Fault) -> Verdict:
         code = "MP135"
     elif _loaded(arm, fault) or (weights and _weights_read(fault)):
         code = "MP136" if fault.iteration == 0 else "MP135"
+    elif fault.op.phase not in ("forward", "recompute"):
+        return None  # gradients of a backward that was not traced: an overflow as any other, and no batch
     else:
         code = "MP131"
     at = fault.op.location

@@ -6,6 +6,8 @@ that the scaler did not make MP003.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from mixprec.doctor._arm import Arm, Crash, Event, Examination
 from mixprec.doctor.judges._crash import crash_says, described
 from mixprec.doctor.judges._protocol import between, enabled, last, on_ranks
@@ -27,9 +29,10 @@ def judge(examination: Examination) -> Verdict | None:
         return _refused(*found)
     arm = observed(examination)
     for events in on_ranks(arm) if arm is not None else ():
-        verdict = _crossing(examination, arm, events)
-        if verdict is not None:
-            return verdict
+        crossings = list(_crossings(events))
+        if crossings:
+            telling = next((one for one in crossings if one[1].data.get("changed")), crossings[0])
+            return _say(examination, arm, *telling)
     return None
 
 
@@ -50,8 +53,8 @@ def _say_refused(arm: Arm, crash: Crash, code: str, at: Location) -> Verdict:
     return say(code, WORDS[code], at, evidence=(described(crash, arm),), confidence=Confidence.CONFIRMED)
 
 
-def _crossing(examination: Examination, arm: Arm | None, events: tuple[Event, ...]) -> Verdict | None:
-    assert arm is not None
+def _crossings(events: tuple[Event, ...]) -> Iterator[tuple[str, Event, Event]]:
+    """(code, update, step after it) of every update in an open window."""
     for step in events:
         if step.kind != "scaler_step" or not enabled(step):
             continue
@@ -67,10 +70,9 @@ def _crossing(examination: Examination, arm: Arm | None, events: tuple[Event, ..
             continue
         late = updates[-1]
         if backwards[-1].index < late.index and any(others[-1].index < u.index for u in (late,)):
-            return _say(examination, arm, "MP006", late, step)
-        if _accumulates(step, backwards, updates, window):
-            return _say(examination, arm, "MP008", late, step)
-    return None
+            yield "MP006", late, step
+        elif _accumulates(step, backwards, updates, window):
+            yield "MP008", late, step
 
 
 def _ends(updates: list[Event], own: Event, events: tuple[Event, ...]) -> bool:
@@ -88,7 +90,8 @@ def _accumulates(step: Event, backwards: list[Event], updates: list[Event], wind
     )
 
 
-def _say(examination: Examination, arm: Arm, code: str, update: Event, step: Event) -> Verdict:
+def _say(examination: Examination, arm: Arm | None, code: str, update: Event, step: Event) -> Verdict:
+    assert arm is not None
     return say(
         code,
         WORDS[code],
