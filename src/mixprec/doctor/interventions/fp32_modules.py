@@ -47,4 +47,6 @@ def in_float32(forward: Any) -> Any:
 
 
 def _wide(item: Any) -> Any:
-    return item.float() if isinstance(item, torch.Tensor) and item.dtype in LOW else item
+    if isinstance(item, torch.Tensor):
+        return item.float() if item.dtype in LOW else item
+    return type(item)(map(_wide, item)) if type(item) in (list, tuple) else item
