@@ -82,7 +82,7 @@ def test_what_was_recorded_is_told(ran):
 
     record = read_run(folder / "record").steps[0]
     assert set(record.modules) == {"(model)", "0", "1", "Head", "Head.layer"}
-    assert (folder / "record" / "incidents").is_dir()
+    assert document["incidents"] == [os.path.join("record", "incidents", "step000005-skipped-rank0")]
 
 
 def test_a_page_is_made_of_it(ran):
@@ -97,6 +97,17 @@ def test_a_page_is_made_of_it(ran):
     page = (folder / "record" / "report.html").read_text(encoding="utf-8")
     assert "MP133" in page
     assert "Headroom of activations" in page
+    assert "mixprec replay record/incidents/step000005-skipped-rank0" in page
+    assert document["incidents"] == [
+        {
+            "step": 5,
+            "rank": 0,
+            "kind": "skipped",
+            "loss": "nan",
+            "folder": os.path.join("record", "incidents", "step000005-skipped-rank0"),
+            "headline": "",
+        }
+    ]
 
 
 def test_a_script_that_does_not_exist_is_refused(tmp_path):

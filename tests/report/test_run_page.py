@@ -9,8 +9,11 @@ import re
 
 import pytest
 
+from mixprec._trace import Origin
 from mixprec.monitor import ModuleRecord, RankRun, Run, StepRecord
-from mixprec.records import Finding, Fix, Location, Severity
+from mixprec.monitor.incident import IncidentStore, Moment
+from mixprec.monitor.replay import Outcome, Replay, Traced, keep_result
+from mixprec.records import Finding, Fix, Location, OpRecord, Severity, TensorStats
 from mixprec.report.html import run_page
 from mixprec.report.run_summary import COLUMNS, POINTS, ROWS, summarise
 
@@ -84,10 +87,12 @@ class Reader(html.parser.HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.open, self.text, self.loads = [], [], []
+        self.open, self.text, self.loads, self.links = [], [], [], []
 
     def handle_starttag(self, tag, attrs):
-        self.loads += [value for name, value in attrs if name in ("src", "href", "srcset")]
+        loading = ("src", "srcset") if tag == "a" else ("src", "href", "srcset")
+        self.loads += [value for name, value in attrs if name in loading]
+        self.links += [value for name, value in attrs if name == "href" and tag == "a"]
         if tag not in self.VOID:
             self.open.append(tag)
 
@@ -184,3 +189,54 @@ def test_a_long_run_is_thinned_and_keeps_its_events():
     assert len(heat.steps) <= COLUMNS
     assert len(heat.rows) == ROWS
     assert "m70" in heat.rows
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A run of which step 7 of 10 was kept, as a resumed one counts it (its third), and replayed; step 8 was not."""
+    store = IncidentStore(tmp_path / "incidents")
+    first = store.save(Moment("skipped", 2, losses=(math.nan,), time=107.5))
+    store.save(Moment("underflow", 3, losses=(0.5,), time=108.5))
+    op = OpRecord(
+        "aten.mm.default",
+        "forward",
+        Location(file="train.py", line=21, module="wo"),
+        outputs=(TensorStats("float16", (2,), 2, infs=1, amax=1.0),),
+        module_class="Linear",
+    )
+    keep_result(first, Replay(first.name, "skipped", 2, True, True, Outcome((), {}), Traced(Origin(first_inf=op), 1)))
+    return Run(tmp_path, (RankRun(0, {}, tuple(step(i, time=101.0 + i) for i in range(10)), ended=True),))
+
+
+def test_kept_steps_are_on_the_time_axis_and_in_a_table(kept):
+    """Each at the step that the record gives it, with its folder, the command, and what a replay has found."""
+    summary = summarise(kept)
+    page = run_page(summary)
+    reader = read(page)
+    course = figures(page)[0]
+
+    assert [(one.step, one.kind) for one in summary.kept] == [(7, "skipped"), (8, "underflow")]
+    [marks] = [trace for trace in course["data"] if trace["name"] == "kept for replay"]
+    assert (marks["x"], marks["yaxis"]) == ([7, 8], "y3")
+    assert reader.links == ["incidents/step000002-skipped-rank0", "incidents/step000003-underflow-rank0"]
+    assert reader.loads == []
+    text = " ".join(reader.text)
+    assert "2 steps kept for replay." in text
+    assert "train.py:21, module wo (Linear): aten.mm.default made Inf of finite numbers in forward (float16)." in text
+    assert f"mixprec replay {kept.folder}/incidents/step000003-underflow-rank0" in text
+
+
+def test_a_run_without_kept_steps_says_nothing_of_them():
+    """Neither a mark nor a table; the sentence at the top is without them."""
+    page = run_page(summarise(USUAL))
+
+    assert "kept for replay" not in page
+
+
+def test_a_folder_that_holds_something_else_is_passed_over(kept):
+    """An incident of which a line is lost, or of another version, breaks no page."""
+    (kept.folder / "incidents" / "step000002-skipped-rank0" / "incident.json").write_text("{")
+    (kept.folder / "incidents" / "step000003-underflow-rank0" / "replay.json").write_text("[")
+
+    [left] = summarise(kept).kept
+    assert (left.step, left.replayed) == (8, "")

@@ -5,6 +5,7 @@ The incident is a folder that `mixprec run` or a Monitor left behind. The record
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import click
 from mixprec._script import Command
 from mixprec._trace import Room, source_line
 from mixprec.cli._options import format_option
-from mixprec.monitor.replay import PRECISIONS, Replay, Traced, replay_script
+from mixprec.monitor.replay import NOTABLE, PRECISIONS, Replay, Traced, keep_result, place, replay_script
 from mixprec.records import OpRecord, TensorStats, to_json
 from mixprec.report import json
 from mixprec.report.text import console
@@ -44,12 +45,15 @@ def command(
 ) -> None:
     """Run the step of INCIDENT again, twice to compare and once under the op tracer.
 
-    The command that was recorded is run again up to that step; SCRIPT and ARGS replace it. Exit codes: 0 the step is
-    healthy, 1 it is not, or does not repeat itself.
+    The command that was recorded is run again up to that step; SCRIPT and ARGS replace it. What is found is kept in
+    INCIDENT, for `mixprec report`. Exit codes: 0 the step is healthy, 1 it is not, or does not repeat itself.
     """
     found = replay_script(
         incident, precision=precision, deep=deep, timeout=timeout, command=Command(argv) if argv else None
     )
+    if precision is None:
+        with contextlib.suppress(OSError):  # a folder that cannot be written to
+            keep_result(incident, found)
     if output == "json":
         click.echo(json.document(replay=_document(found)))
     else:
@@ -59,7 +63,7 @@ def command(
 
 
 def _document(found: Replay) -> dict[str, Any]:
-    document: dict[str, Any] = {**to_json(found), "healthy": found.healthy}
+    document: dict[str, Any] = {**to_json(found), "healthy": found.healthy, "headline": found.headline}
     if found.traced is not None:
         document["traced"]["origin"]["first"] = to_json(found.traced.origin.first)
     return document
@@ -77,6 +81,7 @@ def _lines(found: Replay, deep: bool) -> Iterator[str]:
     if found.traced is None:
         return
     yield ""
+    yield found.headline
     if found.traced.rank != found.rank:
         yield f"Rank {found.rank} did nothing wrong: what follows is rank {found.traced.rank}'s."
     yield from _origin(found.traced)
@@ -102,25 +107,25 @@ def _agreement(found: Replay) -> str:
 
 def _origin(traced: Traced) -> Iterator[str]:
     origin = traced.origin
-    if origin.clean:
-        yield f"No op made an Inf or NaN that mattered ({traced.ops} ops)."
-    told: set[int] = set()
-    for said, record in (
+    sayings = (
         ("Inf or NaN came into the step here", origin.given),
         ("The first Inf", origin.first_inf),
         ("The first NaN from finite numbers", origin.first_nan),
         ("The first NaN from an Inf", origin.nan_from_inf),
-    ):
-        if record is not None and record.index not in told:
-            told.add(record.index)
-            yield from _op(said, record)
+    )
+    said: dict[int, tuple[str, OpRecord]] = {}
+    for words, record in sayings:
+        if record is not None:
+            said.setdefault(record.index, (words, record))
+    for _, (words, record) in sorted(said.items()):
+        yield from _op(words, record)
     for record in origin.hidden[:_WORST]:
-        yield f"Hidden, no harm: {record.op} at {_place(record)}"
+        yield f"Hidden, no harm: {record.op} at {place(record)}"
 
 
 def _op(said: str, record: OpRecord) -> Iterator[str]:
     yield f"{said}: {record.op} in {record.phase}" + (f" ({record.node})" if record.node else "")
-    yield f"  {_place(record)}"
+    yield f"  {place(record)}"
     text = source_line(record.location)
     if text:
         yield f"    {text}"
@@ -132,13 +137,6 @@ def _op(said: str, record: OpRecord) -> Iterator[str]:
         yield f"  out  {'':10} {_stats(stats)}"
     for stats, out in zip(record.exact, record.outputs, strict=False):
         yield f"  in float32      {_stats(stats)}" + (f" (the maximum of {out.dtype} is exceeded)" if out.infs else "")
-
-
-def _place(record: OpRecord) -> str:
-    where = f"{record.location.file}:{record.location.line}" if record.location.file else "unknown line"
-    if record.location.module is None:
-        return where
-    return f"{where}, module {record.location.module or '(top)'} ({record.module_class})"
 
 
 def _stats(stats: TensorStats) -> str:
@@ -166,13 +164,13 @@ def _power(scale: float) -> str:
 def _flushes(traced: Traced, most: int | None) -> Iterator[str]:
     """Where gradients were flushed, the worst first."""
     worst = sorted(traced.flushes, key=lambda flush: -flush.zeroed - flush.subnormal)
-    shown = [flush for flush in worst if flush.zeroed + flush.subnormal >= 0.01 or most is None][:most]
+    shown = [flush for flush in worst if flush.zeroed + flush.subnormal >= NOTABLE or most is None][:most]
     if shown:
         yield "Gradients too small for their format, as shares of those that are not 0:"
     for flush in shown:
         yield (
             f"  {flush.zeroed:6.1%} became 0, {flush.subnormal:6.1%} subnormal: {flush.record.op} at "
-            f"{_place(flush.record)}; kept by a scale of {_power(flush.keeping_scale)}"
+            f"{place(flush.record)}; kept by a scale of {_power(flush.keeping_scale)}"
         )
     room = traced.room
     if shown and room is not None and not room.fits:

@@ -106,6 +106,11 @@ def _recorded(folder: Path) -> Run | None:
         return None
 
 
+def _kept(folder: Path) -> list[Path]:
+    """Steps that were kept for replay, the first one first."""
+    return sorted(path.parent for path in (folder / "incidents").glob("[!.]*/incident.json"))
+
+
 def _document(folder: Path, run: Run | None, outcome: Outcome) -> dict[str, object]:
     ranks = () if run is None else run.ranks
     return {
@@ -123,6 +128,7 @@ def _document(folder: Path, run: Run | None, outcome: Outcome) -> dict[str, obje
             }
             for rank in ranks
         ],
+        "incidents": [str(path) for path in _kept(folder)],
         "findings": [finding for rank in ranks for _, finding in rank.findings],
         "errors": list(outcome.errors),
     }
@@ -134,13 +140,22 @@ def _print(folder: Path, run: Run | None, outcome: Outcome) -> None:
         screen.print(f"mixprec: the monitor could not start:\n{error}", soft_wrap=True)
     if run is None:
         screen.print("mixprec: no optimizer step was seen, so nothing was recorded.", soft_wrap=True)
-        return
+    else:
+        screen.print(_summary(folder, run), soft_wrap=True)
+    kept = _kept(folder)
+    if kept:
+        screen.print(
+            f"mixprec: {len(kept)} step{'' if len(kept) == 1 else 's'} kept for replay. mixprec replay {kept[0]}",
+            soft_wrap=True,
+        )
+
+
+def _summary(folder: Path, run: Run) -> str:
     steps = run.steps
     skipped = sum(record.skipped for record in steps)
     benign = sum(record.benign is True for record in steps)
     ranks = f" on each of {len(run.ranks)} ranks" if len(run.ranks) > 1 else ""
-    screen.print(
+    return (
         f"mixprec: {len(steps)} steps{ranks}, {skipped} skipped ({benign} benign), "
-        f"{len(run.ranks[0].findings)} alerts. mixprec report {folder}",
-        soft_wrap=True,
+        f"{len(run.ranks[0].findings)} alerts. mixprec report {folder}"
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 from mixprec.monitor import ModuleRecord, RankRun, Run, StepRecord
 from mixprec.records import Finding
+from mixprec.report.kept_steps import KeptStep, kept_steps
 
 __all__ = ["Curve", "Heat", "RunSummary", "SortableTable", "summarise"]
 
@@ -69,6 +70,7 @@ class RunSummary:
     curves: tuple[Curve, ...]
     skips: tuple[StepRecord, ...]
     growths: tuple[StepRecord, ...]
+    kept: tuple[KeptStep, ...]
     heats: tuple[Heat, ...]
     tables: tuple[SortableTable, ...]
     differences: tuple[str, ...]
@@ -79,20 +81,21 @@ class RunSummary:
 def summarise(run: Run) -> RunSummary:
     """`run` as it is shown. Rank, step and finding of each alert; an alert that several ranks raised is there once."""
     steps = run.steps
-    findings = _findings(run)
+    findings, kept = _findings(run), kept_steps(run)
     skipped = [record for record in steps if record.skipped]
     return RunSummary(
         title=_title(run),
-        lead=_lead(run, findings),
+        lead=_lead(run, findings, kept),
         findings=findings,
         curves=_curves(run),
         skips=tuple(skipped[-LISTED:]),
         growths=tuple(record for record in steps if record.event == "grow")[-LISTED:],
+        kept=kept,
         heats=_heats(steps),
         tables=tuple(t for t in (_modules(steps), _events(steps), _ranks(run)) if t is not None),
         differences=_differences(run),
         facts=_facts(run),
-        data=_data(run),
+        data={**_data(run), "incidents": [step.document() for step in kept]},
     )
 
 
@@ -108,13 +111,15 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _lead(run: Run, findings: Sequence[Any]) -> str:
+def _lead(run: Run, findings: Sequence[Any], kept: Sequence[KeptStep]) -> str:
     steps = run.steps
     skipped = sum(record.skipped for record in steps)
     benign = sum(record.benign is True for record in steps)
     ranks = f" on each of {len(run.ranks)} ranks" if len(run.ranks) > 1 else ""
     skips = "none skipped" if not skipped else f"{skipped} skipped, of which {benign} benign"
     alerts = "No alerts." if not findings else f"{_count(len(findings), 'alert')}."
+    if kept:
+        alerts += f" {_count(len(kept), 'step')} kept for replay."
     broken = "" if all(rank.ended for rank in run.ranks) else " The run did not end in the ordinary way."
     return f"{_count(len(steps), 'optimizer step')}{ranks}, {skips}. {alerts}{broken}"
 

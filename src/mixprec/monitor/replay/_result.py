@@ -9,7 +9,10 @@ from typing import Any
 from mixprec._trace import Flush, Origin, Room, from_document
 from mixprec.records import OpRecord, to_json
 
-__all__ = ["Outcome", "Replay", "Traced", "read_traced", "same", "traced_document"]
+__all__ = ["NOTABLE", "Outcome", "Replay", "Traced", "place", "read_traced", "same", "traced_document"]
+
+NOTABLE = 0.01
+"""A share of gradients that is worth a word when it is lost."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,52 @@ class Replay:
     def healthy(self) -> bool:
         """Whether this run of the step had no Inf or NaN that anybody is to blame for."""
         return self.traced is not None and self.traced.origin.clean
+
+    @property
+    def most_lost(self) -> Flush | None:
+        """Where the largest share of gradients was flushed, if that is at least a hundredth."""
+        flushes = () if self.traced is None else self.traced.flushes
+        worst = max(flushes, key=lambda flush: flush.zeroed + flush.subnormal, default=None)
+        return worst if worst is not None and worst.zeroed + worst.subnormal >= NOTABLE else None
+
+    @property
+    def headline(self) -> str:
+        """The op at fault and what it did, in a sentence; of a healthy step, where most gradients were lost."""
+        first = None if self.traced is None else self.traced.origin.first
+        if first is not None:
+            return f"{place(first)}: {_did(first, self.traced)}"
+        lost = self.most_lost
+        if lost is None:
+            return "No op made an Inf or NaN that mattered."
+        return (
+            f"{place(lost.record)}: of the gradients that {lost.record.op} computed, {lost.zeroed:.1%} became 0 and "
+            f"{lost.subnormal:.1%} subnormal."
+        )
+
+
+def place(record: OpRecord) -> str:
+    """File, line and module of an op in words."""
+    where = f"{record.location.file}:{record.location.line}" if record.location.file else "unknown line"
+    if record.location.module is None:
+        return where
+    return f"{where}, module {record.location.module or '(top)'} ({record.module_class})"
+
+
+def _did(record: OpRecord, traced: Traced | None) -> str:
+    origin = Origin() if traced is None else traced.origin
+    if record is origin.given:
+        return f"{record.op} got Inf or NaN from outside the step."
+    made = " and ".join(
+        name
+        for name, there in (
+            ("Inf", any(one.infs for one in record.outputs)),
+            ("NaN", any(one.nans for one in record.outputs)),
+        )
+        if there
+    )
+    made_of = "Inf" if any(one.infs for one in record.inputs) else "finite numbers"
+    dtype = f" ({record.outputs[0].dtype})" if record.outputs else ""
+    return f"{record.op} made {made} of {made_of} in {record.phase}{dtype}."
 
 
 def same(a: tuple[float, ...], b: tuple[float, ...]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mixprec.monitor import StepRecord
+from mixprec.report.kept_steps import KeptStep
 from mixprec.report.run_summary import Curve, Heat, RunSummary
 
 __all__ = ["run_charts"]
@@ -16,6 +17,9 @@ MARKS = (
     ("skipped", "--bad", "x"),
     ("scale grew", "--good", "triangle-up"),
 )
+
+KEPT_AT = 0.03
+"""Height at which marks of kept steps are, of the chart's."""
 
 
 def run_charts(summary: RunSummary) -> list[dict[str, Any]]:
@@ -45,6 +49,9 @@ def _course(curves: dict[str, Curve], summary: RunSummary) -> dict[str, Any] | N
         return None
     data = [*(_traces(loss, "loss", 0) if loss else []), *(_scale(scale) if scale else []), *_marks(summary, scale)]
     layout = _layout("loss", 420)
+    if summary.kept:
+        data.append(_kept(summary.kept))
+        layout["yaxis3"] = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
     values = [value for value in (loss.values if loss else ()) if value is not None]
     if values and 0 < 50 * min(values) < max(values):
         layout["yaxis"] |= {"type": "log", "exponentformat": "power", "dtick": 1}
@@ -57,8 +64,34 @@ def _course(curves: dict[str, Curve], summary: RunSummary) -> dict[str, Any] | N
             "showgrid": False,
             **_powers(scale),
         }
-    note = "Both over the same steps. Marks are steps that were skipped, and steps after which the scale grew."
-    return {"title": "Loss and loss scale", "note": note if scale else "", "figure": {"data": data, "layout": layout}}
+    notes = []
+    if scale:
+        notes.append(
+            "Both over the same steps. Marks are steps that were skipped, and steps after which the scale grew."
+        )
+    if summary.kept:
+        notes.append("Below, the steps that were kept for replay.")
+    return {
+        "title": "Loss and loss scale" if scale else "Loss",
+        "note": " ".join(notes),
+        "figure": {"data": data, "layout": layout},
+    }
+
+
+def _kept(steps: Sequence[KeptStep]) -> dict[str, Any]:
+    """Marks along the lower edge, whatever the curves do."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "kept for replay",
+        "meta": "--warn",
+        "x": [step.step for step in steps],
+        "y": [KEPT_AT] * len(steps),
+        "yaxis": "y3",
+        "text": [step.name for step in steps],
+        "marker": {"symbol": "diamond", "size": 10},
+        "hovertemplate": "%{text}",
+    }
 
 
 def _scale(curve: Curve) -> list[dict[str, Any]]:
