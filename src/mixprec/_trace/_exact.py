@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mixprec._trace._schema import Schema, tensors_in
+from mixprec._trace._nested import tensors_in
+from mixprec._trace._schema import Schema
 
 __all__ = ["exactly"]
 

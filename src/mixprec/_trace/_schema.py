@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mixprec._trace._nested import tensors_in
 from mixprec.records import TensorStats
 
-__all__ = ["Schema", "schema_of", "tensors_in"]
+__all__ = ["Schema", "schema_of"]
 
 Scalar = float | int | bool | str | None
 
@@ -110,15 +111,6 @@ def schema_of(func: Any) -> Schema | None:
     except KeyError:
         schema = _schemas[func] = Schema(func) if hasattr(func, "_schema") else None
         return schema
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors in an argument or a result, in order; lists and tuples are looked into."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from tensors_in(one)
 
 
 def _plain(value: Any) -> Scalar:

@@ -22,7 +22,7 @@ from mixprec._trace import Origin, Tracer, locate
 from mixprec.doctor._island import smallest
 from mixprec.doctor._names import ModuleNames
 from mixprec.doctor._recorder._holders import holders
-from mixprec.doctor._recorder._numbers import tensors_in
+from mixprec.doctor._recorder._numbers import first_tensors
 from mixprec.doctor._recorder._quiet import quiet
 from mixprec.doctor._recorder._scene import Scene
 from mixprec.doctor.interventions.fp32_modules import LOW, in_float32
@@ -65,9 +65,9 @@ class _Call:
             if backward:  # the regions that the call was made in are over
                 for region in self.regions:
                     stack.enter_context(region)
-            outputs = tensors_in(self.root(*args, **kwargs))
+            outputs = first_tensors(self.root(*args, **kwargs))
         if backward:
-            self._backward(outputs, [*tensors_in(args), *tensors_in(kwargs)])
+            self._backward(outputs, [*first_tensors(args), *first_tensors(kwargs)])
 
     def _backward(self, outputs: Sequence[Tensor], given: Sequence[Tensor]) -> None:
         pairs = [(outputs[n], g) for n, g in self.gradients.items() if n < len(outputs) and outputs[n].requires_grad]
@@ -131,7 +131,7 @@ class IslandSearch(Listener):
         call.kwargs = _held(kwargs)
         self._calls.append(call)
         self._try(call, backward=False)
-        for number, tensor in enumerate(tensors_in(output)):
+        for number, tensor in enumerate(first_tensors(output)):
             if tensor.requires_grad:
                 _keep_gradient(call, number, tensor)
 
@@ -308,7 +308,7 @@ class _Given:
         self.others = self.others or not all(isinstance(a, Tensor) and a.is_floating_point() for a in args)
         self.keywords = self.keywords or any(map(_is_low, kwargs.values()))
         inner = [item for item in (*args, *kwargs.values()) if isinstance(item, (list, tuple, dict))]
-        self.nested = self.nested or any(map(_is_low, tensors_in(inner)))
+        self.nested = self.nested or any(map(_is_low, first_tensors(inner)))
 
     def told(self) -> dict[str, Any]:
         """As JSON."""

@@ -18,7 +18,7 @@ from mixprec.doctor._arm import ScalerRecord
 from mixprec.doctor._recorder._crash import crash_of
 from mixprec.doctor._recorder._events import Events
 from mixprec.doctor._recorder._modules import Modules
-from mixprec.doctor._recorder._numbers import dtype_name, global_norm, tensors_in
+from mixprec.doctor._recorder._numbers import dtype_name, first_tensors, global_norm
 from mixprec.doctor._recorder._quiet import quiet
 from mixprec.doctor._recorder._regions import Regions
 from mixprec.doctor._recorder._scene import Scene, region_dtype, scale_of
@@ -75,7 +75,7 @@ class Recorder(Listener):
         self.events.tell("scaler_created", scaler=number, enabled=scaler.is_enabled())
 
     def before_scale(self, scaler: Any, outputs: Any) -> None:
-        self._loss = _loss_of(tensors_in(outputs))
+        self._loss = _loss_of(first_tensors(outputs))
 
     def scaled(self, scaler: Any, outputs: Any, result: Any) -> None:
         self.events.tell(
@@ -83,7 +83,7 @@ class Recorder(Listener):
         )
         if not scaler.is_enabled():
             return
-        for tensor in tensors_in(result):
+        for tensor in first_tensors(result):
             if tensor.grad_fn is not None:
                 self._scaled[tensor.grad_fn._sequence_nr()] = (scaler, self._loss)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mixprec._trace import user_site
 from mixprec.doctor._arm import ModuleRecord
 from mixprec.doctor._names import ModuleNames
-from mixprec.doctor._recorder._numbers import TINY, dtype_name, extents, fingerprint, floats, sample, tensors_in
+from mixprec.doctor._recorder._numbers import TINY, dtype_name, extents, fingerprint, first_tensors, floats, sample
 from mixprec.doctor._recorder._quiet import quiet
 from mixprec.doctor._recorder._regions import Regions
 from mixprec.doctor._recorder._scene import Scene, region_dtype
@@ -102,7 +102,7 @@ class Modules:
         self._began(kind, training=module.training, grad=torch.is_grad_enabled(), in_region=region_dtype())
         if self.flows.batch is not None:
             return
-        given = tensors_in(args)
+        given = first_tensors(args)
         if given:
             with quiet():
                 self.flows.batch = fingerprint(given)
@@ -121,7 +121,7 @@ class Modules:
         seen = self._of(module)
         if seen is None:
             return
-        given, made = list(floats(tensors_in((args, kwargs)))), list(floats(tensors_in(output)))
+        given, made = list(floats(first_tensors((args, kwargs)))), list(floats(first_tensors(output)))
         seen.calls += 1
         seen.inputs.update(dtype_name(t.dtype) for t in given)
         seen.outputs.update(dtype_name(t.dtype) for t in made)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mixprec._trace import tensors_in
 from mixprec.records import TensorStats
 
 __all__ = [
@@ -18,17 +20,20 @@ __all__ = [
     "dtype_name",
     "extents",
     "fingerprint",
+    "first_tensors",
     "floats",
     "global_norm",
     "sample",
     "shares",
     "stats",
-    "tensors_in",
 ]
 
 TINY = {torch.float16: 2.0**-14, torch.bfloat16: 2.0**-126, torch.float32: 2.0**-126, torch.float64: 2.0**-1022}
 SAMPLED = 1 << 14
 """Elements looked at where a share is enough, of each tensor."""
+
+MOST = 64
+"""Tensors of one call that are looked at."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -46,24 +51,9 @@ def dense(tensor: Tensor) -> Tensor:
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
-def tensors_in(value: Any, limit: int = 64) -> list[Tensor]:
-    """Tensors in nested tuples, lists, dicts and objects with a `__dict__` (model outputs), the first `limit`."""
-    found: list[Tensor] = []
-    _collect(value, found, limit, 4)
-    return found
-
-
-def _collect(value: Any, found: list[Tensor], limit: int, depth: int) -> None:
-    if len(found) >= limit or depth < 0:
-        return
-    if isinstance(value, Tensor):
-        found.append(value)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            _collect(item, found, limit, depth - 1)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            _collect(item, found, limit, depth - 1)
+def first_tensors(value: Any) -> list[Tensor]:
+    """The tensors in what a module takes or returns, at most 64."""
+    return list(itertools.islice(tensors_in(value), MOST))
 
 
 def extents(tensors: Sequence[Tensor]) -> list[float]:
