@@ -220,6 +220,8 @@ def test_kept_steps_are_on_the_time_axis_and_in_a_table(kept):
     assert (marks["x"], marks["yaxis"]) == ([7, 8], "y3")
     assert reader.links == ["incidents/step000002-skipped-rank0", "incidents/step000003-underflow-rank0"]
     assert reader.loads == []
+    elsewhere = read(run_page(summary, kept.folder.parent / "pages" / "a.html")).links
+    assert elsewhere[0] == f"../{kept.folder.name}/incidents/step000002-skipped-rank0"
     text = " ".join(reader.text)
     assert "2 steps kept for replay." in text
     assert "train.py:21, module wo (Linear): aten.mm.default made Inf of finite numbers in forward (float16)." in text

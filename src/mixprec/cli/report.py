@@ -32,7 +32,7 @@ def command(context: click.Context, run: Path, out: Path | None, output: str) ->
     """
     summary = summarise(read_run(run))
     page = out or run / "report.html"
-    page.write_text(run_page(summary), encoding="utf-8")
+    page.write_text(run_page(summary, page), encoding="utf-8")
     if output == "json":
         findings = tuple(finding for _, _, finding in summary.findings)
         click.echo(json.findings_document(findings, page=str(page), differences=summary.differences, **summary.data))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import bisect
 import math
+import os
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,10 @@ class KeptStep:
     def name(self) -> str:
         """The folder's own name."""
         return Path(self.folder).name
+
+    def linked_from(self, page: Path) -> KeptStep:
+        """The same with a link that leads from `page`."""
+        return replace(self, link=Path(os.path.relpath(self.folder, page.parent)).as_posix())
 
     def document(self) -> dict[str, Any]:
         """For programs."""

@@ -74,7 +74,11 @@ def replay_script(
                 if _from_before(earlier)
                 else "weights or buffers were bad when the step began: the step before it was traced with it"
             )
-    avoiding = descend(traced, lambda scale: again.trace(reach, False, scale=scale))
+    try:
+        avoiding = descend(traced, lambda scale: again.trace(reach, False, scale=scale))
+    except NotReachedError:
+        avoiding = None
+        notes.append("at a smaller loss scale the script took another way, which ended before this step did")
     return Replay(
         incident=incident.folder.name,
         kind=incident.kind,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+from dataclasses import replace
 from importlib import resources
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -28,11 +30,14 @@ def comparison_page(comparison: Comparison) -> str:
     return _render("comparison.html", report=comparison, figures=figures(comparison.charts))
 
 
-def run_page(summary: RunSummary) -> str:
-    """The page of a monitored run: about 5 MB, nearly all of it plotly.js.
+def run_page(summary: RunSummary, page: Path | None = None) -> str:
+    """The page of a monitored run: about 5 MB, nearly all of it plotly.js. Links lead from `page`, by default a file in
+    the run's folder.
 
     Raises: MissingExtraError when jinja2 or plotly is not installed.
     """
+    if page is not None:
+        summary = replace(summary, kept=tuple(step.linked_from(page) for step in summary.kept))
     charts = run_charts(summary)
     several = any(table.title == "Ranks" for table in summary.tables)
     drawn = [chart["figure"] for chart in charts]
