@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -15,6 +17,8 @@ from transformers import Trainer, TrainingArguments
 from mixprec.errors import InvalidValueError
 from mixprec.integrations.transformers import MixprecCallback, MixprecTrainerMixin
 from mixprec.monitor import read_run
+from mixprec.monitor.incident import load_incidents
+from mixprec.monitor.replay import replay
 
 pytestmark = [pytest.mark.integrations, pytest.mark.filterwarnings("ignore")]
 
@@ -37,11 +41,16 @@ class Mine(MixprecTrainerMixin, Trainer):
         return SequentialSampler(self.train_dataset)
 
 
+class Plain(Trainer):
+    def _get_train_sampler(self, *_):
+        return SequentialSampler(self.train_dataset)
+
+
 @pytest.fixture
 def trainer(tmp_path):
     """`trainer(callback, **more)`: four steps of two samples, the second of which overflows."""
 
-    def make(*callbacks, scaler=None, policy=None, **more):
+    def make(*callbacks, scaler=None, policy=None, kind=Mine, **more):
         AcceleratorState._reset_state()
         PartialState._reset_state()
         generator = torch.Generator().manual_seed(0)
@@ -59,7 +68,8 @@ def trainer(tmp_path):
             optim="adamw_torch_fused",
             **more,
         )
-        return Mine(Net(), arguments, train_dataset=data, scaler=scaler, policy=policy, callbacks=list(callbacks))
+        ours = {"scaler": scaler, "policy": policy} if kind is Mine else {}
+        return kind(Net(), arguments, train_dataset=data, callbacks=list(callbacks), **ours)
 
     return make
 
@@ -76,6 +86,54 @@ def test_the_callback_adds_the_scale_and_the_skips_to_the_log(trainer, tmp_path)
     assert made.report.applied
     rank = read_run(tmp_path / "run").ranks[0]
     assert [record.reason for record in rank.steps] == ["applied", "found_inf", "applied", "applied"]
+
+
+def test_a_failing_step_is_kept_and_runs_again_bit_for_bit(trainer, tmp_path):
+    """The second step is in the folder with the model's call, the batch and the weights; in Python it replays."""
+    made = trainer(MixprecCallback(tmp_path / "run"), fp16=True)
+    made.train()
+
+    [incident] = load_incidents(tmp_path / "run")
+    assert (incident.kind, incident.step, incident.scale) == ("skipped", 1, 65536.0)
+    [(_, _, named)] = incident.calls()
+    [loaded] = incident.loaded()
+    assert {name: torch.equal(value, loaded[name]) for name, value in named.items()} == {"x": True, "factor": True}
+    assert named["factor"].isinf().all()
+
+    model, scaler = Net(), torch.amp.GradScaler("cpu")
+
+    def step(micro):
+        with torch.autocast("cpu", torch.float16):
+            loss = model(**micro.kwargs)["loss"]
+        scaler.scale(loss).backward()
+        return loss
+
+    found = replay(incident, model, step, scaler=scaler)
+    assert (found.repeats, found.exact) == (True, True)
+    assert found.traced.origin.first is found.traced.origin.given  # the factor came with the batch
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert f"mixprec replay {incident.folder}" in page
+
+
+def test_a_trainer_that_is_not_ours_keeps_the_step_as_well(trainer, tmp_path):
+    """Without the mixin the model's call is kept, with both micro-batches of the window, and no loaded batch."""
+    callback = MixprecCallback(tmp_path / "run", page=False)
+    made = trainer(callback, kind=Plain, fp16=True, gradient_accumulation_steps=2)
+    made.train()
+
+    incident = load_incidents(tmp_path / "run")[0]
+    assert (incident.kind, incident.step, len(incident.losses)) == ("loss", 0, 2)  # on a CPU it has no scaler
+    assert [float(named["factor"][0]) for _, _, named in incident.calls()] == [1.0, math.inf]
+    assert incident.loaded() == []
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
+def test_nothing_is_kept_that_was_not_asked_for(trainer, tmp_path):
+    """Without a folder, or with `incidents=False`, no step is written."""
+    trainer(MixprecCallback(), fp16=True).train()
+    trainer(MixprecCallback(tmp_path / "run", incidents=False, page=False), fp16=True).train()
+
+    assert load_incidents(tmp_path) == []
 
 
 def test_the_schedule_stands_still_on_a_skip_of_a_fused_optimizer(trainer):

@@ -27,6 +27,7 @@ from mixprec.monitor._modules import ModuleWatch
 from mixprec.monitor._names import names_in_model, names_in_optimizer
 from mixprec.monitor._outlets import Outlets
 from mixprec.monitor._record import StepRecord
+from mixprec.monitor._silence import silent
 from mixprec.monitor._steps import ClosedStep, StepWatch
 from mixprec.monitor._weights import BufferWatch
 from mixprec.monitor.alerts import Alerts, Rule
@@ -105,6 +106,8 @@ class Monitor:
         incidents: bool | IncidentStore = False,
     ) -> None:
         self.level = level_named(level)
+        if silent():
+            folder, sinks, incidents = None, (), False
         self.folder = None if folder is None else Path(folder)
         self.records: deque[StepRecord] = deque(maxlen=KEPT)
         self.findings: list[Finding] = []

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mixprec.errors import InvalidValueError
+from mixprec.monitor._silence import silent
 from mixprec.monitor.incident import _environment as environment
 from mixprec.monitor.incident._disk import new_folder, remove, size, sweep, write_json, write_tensors
 from mixprec.monitor.incident._moment import Moment
@@ -69,7 +70,12 @@ class IncidentStore:
         self._swept = False
 
     def save(self, moment: Moment) -> Path | None:
-        """Writes one incident; its folder, or None where it could not be written (and `report` was told why)."""
+        """Writes one incident; its folder, or None where it could not be written (and `report` was told why).
+
+        In a script that is being replayed nothing is written.
+        """
+        if silent():
+            return None
         try:
             return self._save(moment)
         except Exception as error:  # evidence is worth less than the run

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from mixprec._script import child
 from mixprec._trace import Tracer
+from mixprec.monitor._silence import silence
 from mixprec.monitor.incident import Incident, RandomStates, checksum, load_incident
 from mixprec.monitor.incident._window import Windows
 from mixprec.monitor.replay._look import summed_up
@@ -31,6 +32,7 @@ _WAIT = 20.0
 
 def enter(options: dict[str, Any]) -> Callable[[], None]:
     """The script's entry (see `mixprec._script`): starts to listen, and says at exit if the step was never reached."""
+    silence()
     stack = contextlib.ExitStack()
     stack.enter_context(precision_override(options["precision"]))
     replaying = _Replaying(options)
