@@ -240,3 +240,26 @@ def test_autocast_regions_are_seen_where_they_are():
 
     assert [r.autocast for r in tracer.records if r.op == "aten.addmm.default"] == [None, "bfloat16", None]
     assert [r.cast for r in tracer.records if r.op == "aten._to_copy.default"] == [True] * 3
+
+
+def test_what_a_monitor_looks_at_is_no_part_of_the_step():
+    """A step that a monitor watches has the ops of the bare step, in forward, backward and optimizer."""
+    from mixprec.monitor import Monitor
+
+    def ops(watched):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu")
+        monitor = Monitor(model, optimizer, level="deep") if watched else None
+        with Tracer(model, keep="all") as tracer:
+            with torch.autocast("cpu", torch.float16):
+                loss = model(torch.ones(2, 4)).float().square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        if monitor is not None:
+            monitor.close()
+        return [(record.op, record.phase, record.location.line) for record in tracer.records]
+
+    assert ops(watched=True) == ops(watched=False)

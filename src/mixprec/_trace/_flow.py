@@ -29,7 +29,7 @@ class _Memory:
 
 
 class Flow:
-    """The memory that ops read and write. **Cost** a few µs per operand."""
+    """The memory that ops read and write. **Cost** two dictionary look-ups per operand."""
 
     def __init__(self) -> None:
         self._memories: dict[int, _Memory] = {}

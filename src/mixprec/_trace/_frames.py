@@ -23,12 +23,14 @@ class _Tag(enum.Enum):
     CHECKPOINT = 3
     REENTRANT = 4
     OPTIMIZER = 5
+    WATCHER = 6
 
 
 class Asked(NamedTuple):
     """Who asked: the user's line nearest to the op, and what was passed on the way to it.
 
     In backward `file` is None unless user code runs inside the engine: a custom function, a hook, a recompute.
+    `watcher`: a monitor of ours asked, whose ops are no part of the step.
     """
 
     file: str | None
@@ -36,6 +38,7 @@ class Asked(NamedTuple):
     recompute: bool = False
     reentrant: bool = False
     optimizer: bool = False
+    watcher: bool = False
 
 
 _tags: dict[CodeType, _Tag] = {}
@@ -56,6 +59,9 @@ def asked(backward: bool) -> Asked:
                 file, line = frame.f_code.co_filename, frame.f_lineno
             if not backward:
                 break
+        elif tag is _Tag.WATCHER:
+            if file is None and not engine:
+                return Asked(None, None, watcher=True)
         elif tag is _Tag.OPTIMIZER:
             optimizer = True
         elif tag is _Tag.CHECKPOINT:
@@ -96,6 +102,8 @@ def _read(file: str, name: str) -> _Tag:
     """What a function of this name in this file does between an op and the user's line."""
     if is_user_file(file):
         return _Tag.USER
+    if "/mixprec/monitor/" in file:
+        return _Tag.WATCHER
     if file.endswith("torch/autograd/graph.py") and name == "_engine_run_backward":
         return _Tag.ENGINE
     if file.endswith("torch/utils/checkpoint.py"):

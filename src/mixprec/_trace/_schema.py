@@ -31,7 +31,7 @@ _TEXT = 200
 
 
 class Schema:
-    """One op overload. **Cost** read once, about 50 µs; then a walk over the arguments per call."""
+    """One op overload. **Cost** read once; then a walk over the arguments per call."""
 
     def __init__(self, func: Any) -> None:
         schema = func._schema

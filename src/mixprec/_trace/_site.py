@@ -28,7 +28,7 @@ def is_user_file(file: str) -> bool:
 def user_frame(skip: int = 0) -> FrameType | None:
     """The innermost frame of the user's own code; None if there is none.
 
-    **Cost**: one step per frame passed over, no traceback object (about 6 µs from inside a module's forward).
+    **Cost**: one step per frame passed over, no traceback object.
     """
     frame: FrameType | None = sys._getframe(1 + skip)
     while frame is not None and not is_user_file(frame.f_code.co_filename):

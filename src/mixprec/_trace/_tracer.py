@@ -89,14 +89,16 @@ class Tracer:
     - `exact=True` computes every 16-bit op a second time in float32 and records what its outputs would have held
       there (`OpRecord.exact`); on the CPU an op that turns finite inputs into Inf or NaN always has it.
 
-    Views (`t`, `expand`, slices) change no number and leave no record. `records` is complete after the block, and may
-    be read inside it; `failed` is the op that raised last, without outputs, or None.
+    Views (`t`, `expand`, slices) change no number and leave no record, nor do the ops of a monitor that watches.
+    `records` is complete after the block, and may be read inside it; `failed` is the op that raised last, without
+    outputs, or None.
 
     torch runs compiled functions eagerly inside a dispatch mode, so what is found there is found in eager mode.
     `compiled` says whether one was called.
 
-    **Cost** roughly 50 to 150 µs per op on the CPU; elsewhere about 25 kernels per operand and one sync per 512 ops;
-    `exact` doubles the arithmetic. No tensor is kept alive.
+    **Cost** per op a walk over its frames, and per operand that was written since it was read last: on the CPU 1 to 9
+    kernels, elsewhere about 25, with one sync per 512 ops. `exact` runs every 16-bit op once more in float32. No tensor
+    is kept alive.
     """
 
     def __init__(
@@ -177,6 +179,8 @@ class Tracer:
             return func(*args, **kwargs)
         node = torch._C._current_autograd_node()
         who = asked(backward=node is not None)
+        if who.watcher:
+            return func(*args, **kwargs)
         place = self._place(node, who, schema.name)
         if schema.view:
             return func(*args, **kwargs)

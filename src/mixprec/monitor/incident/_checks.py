@@ -23,7 +23,7 @@ _OWNERS: tuple[Any, ...] = (torch, Tensor, math)
 class Checks:
     """Tells `heard` each single number (a tensor of one element, or a float) whose finiteness is tested.
 
-    **Cost** about 0.2 µs per test; no kernel, no sync.
+    **Cost** one Python call more per test; no kernel, no sync.
     """
 
     def __init__(self, heard: Callable[[Tensor | float], None]) -> None:
