@@ -13,7 +13,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 def memory() -> int | None:
-    """Bytes now; None where the system does not tell. **Cost**: one read of a counter or of a line in /proc, no sync."""
+    """Bytes now; None where the system does not tell. **Cost**: one read of a counter or of a small file; no sync."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # torch leaves it untyped
         return int(torch.cuda.memory_allocated())
     try:
