@@ -25,7 +25,7 @@ class RandomStates:
 
     @staticmethod
     def now() -> RandomStates:
-        """The states of this moment. **Cost** a copy of each, 2.5 kB (Python, NumPy) and 5 kB (torch's CPU); no sync."""
+        """The states of this moment. **Cost** a copy of each: 2.5 kB of Python, 5 kB of torch on the CPU; no sync."""
         numpy = sys.modules.get("numpy")
         return RandomStates(
             python=random.getstate(),
