@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from mixprec.doctor._patches import edited, island, lint_change
+from mixprec.doctor._patches import call_island, code_islands, edited, in_code_of, lint_change
 from mixprec.lint import lint_source
 from mixprec.records import Edit, Location
 
@@ -17,6 +17,12 @@ class Block(nn.Module):
 """
 
 
+def island(location):
+    """Every change for a place, the smallest first."""
+    call = call_island(location)
+    return [*([] if call is None else [call]), *code_islands(location)]
+
+
 @pytest.fixture
 def islands(tmp_path):
     """`islands(source, line, module)` -> the lines that each change adds and removes, in the order of changes."""
@@ -24,7 +30,7 @@ def islands(tmp_path):
     def islands(source, line, module=None):
         file = tmp_path / "train.py"
         file.write_text(textwrap.dedent(source))
-        changes = list(island(Location(file=str(file), line=line, module=module)))
+        changes = island(Location(file=str(file), line=line, module=module))
         assert all(change.before == file.read_text() for change in changes)
         return [[x for x in change.diff.splitlines()[3:] if x[0] in "+-"] for change in changes]
 
@@ -75,10 +81,20 @@ def test_a_call_that_may_not_run_once_is_not_moved(islands, statement):
 
 def test_no_place_no_change(islands, tmp_path):
     """Without a line, a file, or Python in it, nothing is proposed."""
-    assert list(island(Location())) == []
-    assert list(island(Location(file=str(tmp_path / "absent.py"), line=1))) == []
+    assert island(Location()) == []
+    assert island(Location(file=str(tmp_path / "absent.py"), line=1)) == []
     assert islands("def f(:\n", 1) == []
     assert islands("import os\n", 1) == []
+
+
+def test_a_line_in_the_class_of_the_module_is_its_own_code(tmp_path):
+    """A line of `Block` is `Block`'s own code, and merely calls the `Linear` that is in it."""
+    file = tmp_path / "train.py"
+    file.write_text(BLOCK)
+
+    assert in_code_of(Location(file=str(file), line=3), "Block")
+    assert not in_code_of(Location(file=str(file), line=3), "Linear")
+    assert not in_code_of(Location(), "Block")
 
 
 def test_the_fix_of_a_lint_finding_is_a_change(tmp_path):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from mixprec.doctor._arm import Arm, ArmPlan, Examination
 from mixprec.doctor._diagnosis import Diagnosis
 from mixprec.doctor._plan import next_arm
+from mixprec.doctor._scale_question import scale_question
 from mixprec.doctor._verdict import looked_at, open_question, verdicts
 from mixprec.records import Evidence, Verdict
 
@@ -31,7 +32,7 @@ def conclude(known: Examination) -> Diagnosis:
         found,
         problem=problem_of(known, found),
         looked_at=(*looked_at(known), *_bought(known)),
-        open_question=open_question(known),
+        open_question=open_question(known) or scale_question(known),
     )
 
 

@@ -7,7 +7,6 @@ there is, and whatever becomes of one, what it left behind counts.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,9 +17,8 @@ from mixprec.doctor._arm import Arm, ArmPlan, Examination, Intervention
 from mixprec.doctor._conclude import conclude, next_plan
 from mixprec.doctor._diagnosis import Diagnosis
 from mixprec.doctor._lint import files_of, lint_files
-from mixprec.doctor._patches import Change
 from mixprec.doctor._run_arm import Script, run_arm
-from mixprec.doctor._try import MOST, candidates, helped, plan_for, with_patch
+from mixprec.doctor._trials import tried
 
 __all__ = ["Progress", "examine_script"]
 
@@ -76,36 +74,8 @@ def examine_script(
     known, interrupted = _run_arms(script, known, clock, fast, heard)
     diagnosis = conclude(known)
     if not fast and not interrupted:
-        diagnosis = _try_changes(script, diagnosis, clock, heard)
+        diagnosis = tried(diagnosis, _Bench(script, diagnosis.examination, clock, heard))
     return dataclasses.replace(diagnosis, interrupted=diagnosis.interrupted or interrupted, seconds=clock.spent)
-
-
-def _try_changes(script: Script, diagnosis: Diagnosis, clock: _Clock, progress: Progress) -> Diagnosis:
-    """Runs the changes that may cure the first verdict, until one does."""
-    try:
-        for number, change in enumerate(itertools.islice(candidates(diagnosis), MOST), 1):
-            known = diagnosis.examination
-            if clock.left < 1.5 * known.arms[0].seconds:
-                break
-            arm = _try(script, change, plan_for(known, number), clock.share(known), progress)
-            diagnosis = dataclasses.replace(diagnosis, examination=known.with_arm(arm))
-            if arm.ended == "interrupted":
-                raise KeyboardInterrupt
-            assert diagnosis.verdict is not None
-            if helped(known, diagnosis.verdict, arm):
-                return with_patch(diagnosis, change, arm)
-    except KeyboardInterrupt:
-        return dataclasses.replace(diagnosis, interrupted=True)
-    return diagnosis
-
-
-def _try(script: Script, change: Change, plan: ArmPlan, timeout: float, progress: Progress) -> Arm:
-    """One arm with a change of the script in place."""
-    progress.begins(plan)
-    arm = run_arm(dataclasses.replace(script, replace={change.file: change.after}), plan, timeout)
-    arm = dataclasses.replace(arm, interventions=(Intervention("patch"),))
-    progress.ended(arm)
-    return arm
 
 
 def _run_arms(
@@ -161,3 +131,30 @@ class _Clock:
         if not known.arms:
             return 0.4 * self._limit
         return max(1.0, min(self.left, max(20.0, 3 * known.arms[0].seconds)))
+
+
+class _Bench:
+    """Runs changed scripts in what is left of the time."""
+
+    def __init__(self, script: Script, known: Examination, clock: _Clock, progress: Progress) -> None:
+        self._script = script
+        self._known = known
+        self._clock = clock
+        self._progress = progress
+
+    def run(self, plan: ArmPlan, replace: Mapping[str, str]) -> Arm:
+        """One arm with other texts in place."""
+        self._progress.begins(plan)
+        arm = run_arm(dataclasses.replace(self._script, replace=replace), plan, self.share())
+        if replace:
+            arm = dataclasses.replace(arm, interventions=(*arm.interventions, Intervention("patch")))
+        self._progress.ended(arm)
+        return arm
+
+    def allows(self, seconds: float) -> bool:
+        """Whether so many seconds are left."""
+        return self._clock.left >= seconds
+
+    def share(self) -> float:
+        """What a later arm gets."""
+        return self._clock.share(self._known)

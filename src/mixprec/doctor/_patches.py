@@ -1,6 +1,6 @@
 """Changes to the script's own text that may cure what was found: the edits of a lint fix, or a float32 island.
 
-An island is as small as the place that was located: one call of a module, one statement, or one module's forward.
+An island here is code: one call of a module, one statement, or one function (`_module_patch` has those of modules).
 Pure functions from text to text; whether a change helps is found out by running it.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 import difflib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mixprec.records import Edit, Finding, Location
 
-__all__ = ["Change", "edited", "island", "lint_change"]
+__all__ = ["Change", "call_island", "code_islands", "edited", "in_code_of", "lint_change"]
 
 OPAQUE = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 """Expressions whose parts may run not at all or often: nothing is moved out of them."""
@@ -63,29 +63,55 @@ def edited(text: str, edits: Sequence[Edit]) -> str:
     return text
 
 
-def island(location: Location) -> Iterator[Change]:
-    """Float32 islands around a located place, the smallest first.
+def call_island(location: Location) -> Change | None:
+    """The call of the module `location.module` on that line, in float32; None where the line shows no such call."""
+    return next(_islands(location, lambda text, tree, statement: _around_call(text, statement, location.module)), None)
 
-    Around the call of the module `location.module` on that line, around the statement, around the function.
-    """
-    if location.file is None or location.line is None or not Path(location.file).is_file():
+
+def code_islands(location: Location) -> Iterator[Change]:
+    """Float32 islands of code, the smaller one first: around the statement of that line, around its function."""
+    line = location.line or 0
+    yield from _islands(
+        location,
+        lambda text, tree, statement: (
+            *_around_statement(text, tree, statement),
+            *_around_function(text, tree, line),
+        ),
+    )
+
+
+def in_code_of(location: Location, kind: str | None) -> bool:
+    """Whether the line stands in the class `kind`, so that an op there is the module's own and not a part's."""
+    found = _parsed(location)
+    return found is not None and any(
+        isinstance(node, ast.ClassDef) and node.name == kind and _covers(node, location.line or 0)
+        for node in ast.walk(found[1])
+    )
+
+
+Around = Callable[[str, ast.Module, ast.stmt], Iterable[tuple[str, str]]]
+
+
+def _islands(location: Location, around: Around) -> Iterator[Change]:
+    found = _parsed(location)
+    if found is None or location.file is None:
         return
-    text = _read(location.file)
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return
-    statement = _statement(tree, location.line)
-    if statement is None:
-        return
-    for about, after in (
-        *_around_call(text, statement, location.module or ""),
-        *_around_statement(text, tree, statement),
-        *_around_function(text, tree, location.line),
-    ):
+    text, tree = found
+    statement = _statement(tree, location.line or 0)
+    for about, after in around(text, tree, statement) if statement is not None else ():
         change = _change(about, location.file, text, after)
         if change is not None:
             yield change
+
+
+def _parsed(location: Location) -> tuple[str, ast.Module] | None:
+    if location.file is None or location.line is None or not Path(location.file).is_file():
+        return None
+    text = _read(location.file)
+    try:
+        return text, ast.parse(text)
+    except SyntaxError:
+        return None
 
 
 def _change(about: str, file: str, before: str, after: str) -> Change | None:
@@ -103,13 +129,17 @@ def _read(file: str) -> str:
 def _statement(tree: ast.AST, line: int) -> ast.stmt | None:
     """The simple statement that covers `line`."""
     kinds = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr)
-    found = [n for n in ast.walk(tree) if isinstance(n, kinds) and n.lineno <= line <= (n.end_lineno or n.lineno)]
+    found = [n for n in ast.walk(tree) if isinstance(n, kinds) and _covers(n, line)]
     return min(found, key=lambda n: (n.end_lineno or n.lineno) - n.lineno, default=None)
 
 
-def _around_call(text: str, statement: ast.stmt, module: str) -> Iterator[tuple[str, str]]:
+def _covers(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _around_call(text: str, statement: ast.stmt, module: str | None) -> Iterator[tuple[str, str]]:
     """The call `self.wo(x)` of the module `layers.3.wo`, moved before the statement and into an island."""
-    name = module.rpartition(".")[2]
+    name = (module or "").rpartition(".")[2]
     calls = [n for n in _visible(statement) if isinstance(n, ast.Call) and getattr(n.func, "attr", None) == name]
     if not name or len(calls) != 1 or len(calls[0].args) != 1 or calls[0].keywords:
         return
@@ -191,9 +221,7 @@ def _imports(tree: ast.Module) -> Iterator[ast.alias]:
 
 def _around_function(text: str, tree: ast.AST, line: int) -> Iterator[tuple[str, str]]:
     """The function that holds the line: autocast off in it, its first tensor argument cast."""
-    holders = [
-        n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.lineno <= line <= (n.end_lineno or n.lineno)
-    ]
+    holders = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and _covers(n, line)]
     function = min(holders, key=lambda n: (n.end_lineno or n.lineno) - n.lineno, default=None)
     if function is None or not function.body:
         return

@@ -33,7 +33,7 @@ __all__ = ["IslandSearch", "searched"]
 MOST_CALLS = 32
 """Calls of one iteration that are captured."""
 WRAPPERS = {"DistributedDataParallel": "module", "OptimizedModule": "_orig_mod"}
-UNREPEATABLE = ("FullyShardedDataParallel", "DataParallel", "ScriptModule", "RecursiveScriptModule")
+UNREPEATABLE = ("FullyShardedDataParallel", "DataParallel", "SyncBatchNorm", "ScriptModule", "RecursiveScriptModule")
 
 
 def searched(options: dict[str, Any]) -> list[int]:
@@ -50,24 +50,23 @@ class _Call:
     regions: tuple[torch.autocast, ...]
     kwargs: dict[str, Any] = field(default_factory=dict)
     random: tuple[Any, ...] = ()
-    buffers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    buffers: dict[int, Tensor] = field(default_factory=dict)
     learns: bool = True
     gradients: dict[int, Tensor] = field(default_factory=dict)
 
     def again(self, backward: bool) -> None:
         """Forward, and backward from the gradients that its outputs had."""
         with quiet():
-            for buffer, kept in self.buffers:
-                buffer.copy_(kept)
             args, kwargs = _held(self.args), _held(self.kwargs)
         _set_random(self.random)
-        with contextlib.ExitStack() as stack, torch.set_grad_enabled(self.learns):
-            if backward:  # the regions that the call was made in are over
-                for region in self.regions:
-                    stack.enter_context(region)
-            outputs = first_tensors(self.root(*args, **kwargs))
-        if backward:
-            self._backward(outputs, [*first_tensors(args), *first_tensors(kwargs)])
+        with _other_buffers(self.root, self.buffers):
+            with contextlib.ExitStack() as stack, torch.set_grad_enabled(self.learns):
+                if backward:  # the regions that the call was made in are over
+                    for region in self.regions:
+                        stack.enter_context(region)
+                outputs = first_tensors(self.root(*args, **kwargs))
+            if backward:
+                self._backward(outputs, [*first_tensors(args), *first_tensors(kwargs)])
 
     def _backward(self, outputs: Sequence[Tensor], given: Sequence[Tensor]) -> None:
         pairs = [(outputs[n], g) for n, g in self.gradients.items() if n < len(outputs) and outputs[n].requires_grad]
@@ -82,7 +81,8 @@ class _Call:
 
 
 class IslandSearch(Listener):
-    """Captures the calls of each of `iterations`; where calling one again fails again, searches, and calls `enough`.
+    """Captures the calls of each of `iterations`; where calling one again fails again, searches. Calls `enough` when
+    modules are found that cure it, and after the last iteration. Gradients that come bad are no fault of modules.
 
     **Cost** nothing outside these iterations; there each call runs once more under the tracer. A search runs the
     call about 5 to 40 times, for at most `seconds`.
@@ -160,25 +160,27 @@ class IslandSearch(Listener):
         if self._busy or self._scene.iteration != self._iteration or self._iteration not in self._wanted:
             return
         for call in self._calls:
-            if call.gradients:
+            if call.gradients and _finite(call.gradients.values()):
                 self._try(call, backward=True)
         self._calls = []
 
     def _try(self, call: _Call, backward: bool) -> None:
         """Calls again; where that fails again, searches and ends."""
         self._busy = True
-        began = time.monotonic()
+        began, random = time.monotonic(), _random()
         try:
             found = _Search(call, backward, self._watching, began + self._seconds).found()
         except Exception as error:  # a call that cannot be made twice, of which nothing can be said
             self._scene.writer.fact("island_failed", f"{type(error).__name__}: {error}"[:500])
             found = None
         finally:
+            _set_random(random)
             self._busy = False
-        if found is not None:
-            self._scene.writer.fact(
-                "island", {**found, "iteration": self._iteration, "seconds": round(time.monotonic() - began, 2)}
-            )
+        if found is None:
+            return
+        took = round(time.monotonic() - began, 2)
+        self._scene.writer.fact("island", {**found, "iteration": self._iteration, "seconds": took})
+        if found["modules"]:
             self._enough()
 
     @contextlib.contextmanager
@@ -359,9 +361,29 @@ def _captured(module: nn.Module, args: tuple[Any, ...], regions: tuple[torch.aut
     while type(root).__name__ in WRAPPERS:
         root = getattr(root, WRAPPERS[type(root).__name__])
     with quiet():
-        buffers = [(buffer, buffer.detach().clone()) for buffer in root.buffers()]
+        buffers = {id(buffer): buffer.detach().clone() for buffer in root.buffers()}
         held = _held(args)
     return _Call(root, held, regions, random=_random(), buffers=buffers, learns=torch.is_grad_enabled())
+
+
+def _finite(tensors: Iterable[Tensor]) -> bool:
+    with quiet():
+        return all(bool(tensor.isfinite().all()) for tensor in tensors)
+
+
+@contextlib.contextmanager
+def _other_buffers(root: nn.Module, kept: dict[int, Tensor]) -> Iterator[None]:
+    """Copies of `kept`, by `id` of the buffer, in place of the buffers, which a backward that is to come may need."""
+    own = [(part, dict(part._buffers)) for part in root.modules()]
+    with quiet():
+        fresh = {number: buffer.clone() for number, buffer in kept.items()}
+    try:
+        for part, buffers in own:
+            part._buffers.update({name: fresh.get(id(buffer), buffer) for name, buffer in buffers.items()})
+        yield
+    finally:
+        for part, buffers in own:
+            part._buffers.update(buffers)
 
 
 def _keep_gradient(call: _Call, number: int, tensor: Tensor) -> None:
