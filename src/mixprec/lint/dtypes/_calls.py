@@ -11,7 +11,7 @@ from mixprec.lint.dtypes._frame import Frame
 from mixprec.lint.dtypes._given import Given
 from mixprec.lint.dtypes._joins import element
 from mixprec.lint.dtypes._layers import CONTAINERS, LAYERS, weight_of
-from mixprec.lint.dtypes._library import Library
+from mixprec.lint.dtypes._library import Library, is_own_optimizer
 from mixprec.lint.dtypes._methods import grown
 from mixprec.lint.dtypes._region import OFF
 from mixprec.lint.dtypes._values import (
@@ -152,6 +152,8 @@ class Calls(Library):
     # --- classes
 
     def _construct(self, cls: Class, given: Given) -> Value:
+        if is_own_optimizer(cls):
+            return self.own_optimizer(cls, given)
         instance = Instance(cls, _layer_of(cls), self.state.branch)
         init = self._of_class(cls, "__init__", instance)
         if isinstance(init, Function):

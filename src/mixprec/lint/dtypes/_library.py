@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from mixprec.lint.dtypes._values import (
     UNKNOWN,
     Autocast,
     Choice,
+    Class,
     Const,
     Context,
     Instance,
@@ -34,7 +36,7 @@ from mixprec.lint.dtypes._values import (
 )
 from mixprec.lint.dtypes.ops import OPS
 
-__all__ = ["CHANGES", "Library"]
+__all__ = ["CHANGES", "Library", "is_own_optimizer"]
 
 _NAMESPACES = ("torch.nn.functional.", "torch.functional.", "torch.special.", "torch.Tensor.", "torch.")
 _MATRICES = ("torch.linalg.", "torch.fft.")
@@ -151,7 +153,14 @@ class Library(Methods):
     def _optimizer(self, name: str, given: Given) -> Value:
         names = ("params", "lr", "betas", "eps", "weight_decay") if "Adam" in name else ("params", "lr")
         said = given.named(*names)
-        optimizer = Optimizer(name, said.get("params", UNKNOWN), tuple(said.items()), given.node)
+        return self._made(Optimizer(name, said.get("params", UNKNOWN), tuple(said.items()), given.node), given)
+
+    def own_optimizer(self, cls: Class, given: Given) -> Optimizer:
+        """An optimizer that the project wrote; of one that mentions more bits, what it updates is open."""
+        params = UNKNOWN if _MORE_BITS.search(ast.unparse(cls.node)) else given.get(0, "params")
+        return self._made(Optimizer(cls.node.name, params, (), given.node, own=True), given)
+
+    def _made(self, optimizer: Optimizer, given: Given) -> Optimizer:
         self.note("optimizer", given.with_args(optimizer, trained(optimizer)))
         return optimizer
 
@@ -191,6 +200,16 @@ class Library(Methods):
         if asked is not None:
             instance.converted, instance.source = f"its dtype in line {given.line}", given.node
         return instance
+
+
+_MORE_BITS = re.compile(r"float|double|master|kahan|compensat|stochastic|carry|dtype|\.to\(", re.IGNORECASE)
+"""What an optimizer says that keeps float32 copies, or makes up for what rounding loses."""
+
+
+def is_own_optimizer(cls: Class) -> bool:
+    """Whether `cls` derives from an optimizer of torch.optim."""
+    known = (base.name for base in cls.ancestry() if isinstance(base, Known))
+    return any(name.startswith("torch.optim.") and _is_optimizer(name) for name in known)
 
 
 def _is_optimizer(name: str) -> bool:

@@ -281,12 +281,16 @@ class Context:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """An optimizer of torch.optim. `parameters` stands for all of its parameters; `options` are its arguments."""
+    """An optimizer of torch.optim, or the project's `own`.
+
+    `parameters` stands for all of its parameters; `options` are its arguments.
+    """
 
     name: str
     parameters: Value
     options: tuple[tuple[str, Value], ...] = ()
     node: ast.AST | None = field(default=None, compare=False)
+    own: bool = False
 
     def option(self, name: str) -> Value | None:
         """The argument called `name`, where it was given."""

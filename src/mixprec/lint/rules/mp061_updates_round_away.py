@@ -17,12 +17,12 @@ OWNERS = frozenset({Owner.APEX, Owner.COMPOSER, Owner.DEEPSPEED, Owner.FABRIC, O
 
 
 class UpdatesRoundAway(Rule):
-    """`model.bfloat16()` or `model.half()`, whose parameters an optimizer of torch.optim then updates."""
+    """`model.bfloat16()` or `model.half()`, whose parameters an optimizer then updates."""
 
     code = "MP061"
     name = "updates-round-away"
     severity = Severity.WARNING
-    title = "An optimizer of torch.optim is given 16-bit parameters, and nothing keeps float32 copies."
+    title = "An optimizer is given 16-bit parameters, and nothing keeps float32 copies."
     why = (
         "bfloat16 keeps 8 bits: at a learning rate of 1e-5 AdamW leaves 93 % of bfloat16 weights unchanged in each "
         "step, because the update is below half of their last bit."
@@ -96,9 +96,9 @@ def _optimizers(trace: Trace) -> Iterator[Hit]:
         if not isinstance(optimizer, Optimizer) or not isinstance(trained, Tensor):
             continue
         if trained.low and Tag.PARAMETER in trained.tags:
+            name = optimizer.name if optimizer.own else f"torch.optim.{optimizer.name}"
             yield Hit(
                 event.node,
-                f"torch.optim.{optimizer.name} updates {spoken(trained)} parameters; small updates round away without "
-                "float32 copies.",
+                f"{name} updates {spoken(trained)} parameters; small updates round away without float32 copies.",
                 trained.origin or optimizer.node,
             )

@@ -70,7 +70,9 @@ def _optimizers(trace: Trace) -> Iterator[Hit]:
         optimizer, trained = event.args[0], event.args[1]
         if optimizer in scaled:  # a scaler refuses float16 gradients before the optimizer sees them
             continue
-        if not isinstance(optimizer, Optimizer) or not isinstance(trained, Tensor) or optimizer.name not in DEFAULTS:
+        if not isinstance(optimizer, Optimizer) or not isinstance(trained, Tensor):
+            continue
+        if optimizer.own or optimizer.name not in DEFAULTS:
             continue
         given = optimizer.option("eps")
         eps = DEFAULTS[optimizer.name] if given is None else number_of(given)

@@ -137,11 +137,20 @@ def _mul(call: Call) -> Value:
     value = _combined(call, _bounds_of(first) * _bounds_of(second))
     if not isinstance(value, Tensor):
         return value
-    tags = set(value.tags | (_positions(first, second) & {Tag.POSITION}))
+    tags = set(value.tags | (_positions(first, second) & {Tag.POSITION}) | _scaled(first, second))
     tensors = [as_tensor(first), as_tensor(second)]
     if any(is_least(v) for v in (first, second)) and any(t is not None and _within_unit(t) for t in tensors):
         tags.add(Tag.MIN_MASK)
     return replace(value, tags=frozenset(tags))
+
+
+def _scaled(first: Value | None, second: Value | None) -> frozenset[Tag]:
+    """A tensor that is only scaled by a number was converted for what comes next."""
+    for value, other in ((first, second), (second, first)):
+        tensor = as_tensor(value)
+        if tensor is not None and other is not None and _is_number(other):
+            return tensor.tags & {Tag.UPCAST, Tag.WRITTEN_FLOAT}
+    return NO_TAGS
 
 
 def _within_unit(tensor: Tensor) -> bool:
@@ -155,7 +164,7 @@ def _div(call: Call) -> Value:
         return value
     tensor = as_tensor(first)
     kept = tensor.tags & {Tag.GRADIENT, Tag.POSITION} if tensor is not None else NO_TAGS
-    divided = replace(value, tags=value.tags | kept | {Tag.DIVIDED})
+    divided = replace(value, tags=value.tags | kept | _scaled(first, second) | {Tag.DIVIDED})
     if divided.dtypes is not None and call.name != "floor_divide" and not call.inplace:
         return replace(divided, dtypes=promote_with_number(divided.dtypes, 0.5))
     return divided
