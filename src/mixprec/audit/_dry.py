@@ -7,7 +7,7 @@ reads is 0, so a scaler finds no infinity and a test of the loss is false.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -67,13 +67,14 @@ def dry_run(
     ```
     """
     rules = policy or policy_for(device_type)
-    recording = Recording()
+    region = _Region(rules, dtype)
+    recording = _Recording(region)
     watch = recording.watch
     with FakeTensorMode(allow_non_fake_inputs=True), _Values(watch), listen(recording):
         step = build()
-        with _region(rules, dtype):
+        with region.open():
             step()
-        with _region(rules, dtype):
+        with region.open():
             watch.start()
             try:
                 step()
@@ -94,16 +95,36 @@ def dry_run(
     return replace(report, findings=advise(report))
 
 
-@contextlib.contextmanager
-def _region(policy: Policy, dtype: torch.dtype | None) -> Iterator[None]:
-    """One region around everything, unless the step's own regions are to decide."""
-    if dtype is None:
-        yield
-        return
-    from mixprec._autocast import autocast  # here, because a dry run without a region does without it
+class _Region:
+    """One region around everything, unless the step's own regions are to decide (`dtype` None).
 
-    with autocast("cpu", dtype, policy=policy):
-        yield
+    Its casts of weights are dropped before backward, as they are where a region ends with forward.
+    """
+
+    def __init__(self, policy: Policy, dtype: torch.dtype | None) -> None:
+        self.policy = policy
+        self.dtype = dtype
+        self.forget: Callable[[], None] = lambda: None
+
+    def open(self) -> contextlib.AbstractContextManager[Any]:
+        """The region, to be entered once."""
+        if self.dtype is None:
+            return contextlib.nullcontext()
+        from mixprec._autocast import CastCache, autocast  # here, because a dry run without a region does without it
+
+        cache = CastCache()
+        self.forget = cache.clear
+        return autocast("cpu", self.dtype, policy=self.policy, cache_enabled=cache)
+
+
+class _Recording(Recording):
+    def __init__(self, region: _Region) -> None:
+        super().__init__()
+        self.region = region
+
+    def before_backward(self, outputs: tuple[Tensor, ...]) -> None:
+        super().before_backward(outputs)
+        self.region.forget()
 
 
 class _Values(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch annotates none of it

@@ -14,6 +14,7 @@ from typing import Union
 from mixprec.records import Location
 
 __all__ = [
+    "Asked",
     "Event",
     "Freed",
     "Held",
@@ -85,6 +86,7 @@ class Op:
 
     `made` are the storages that are new with it. `seconds` is what the call took on the host, on a CPU the work itself.
     `sequence` is autograd's number of the forward op, and the same number on the ops that compute its gradient.
+    `workspaces` are the bytes of its last result, which a library keeps for backward, by dtype.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Op:
     explicit: bool = False
     factory: bool = False
     sequence: int = -1
+    workspaces: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,14 @@ class Saved:
     module: str
     func: str
     output: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The script asked for a dtype that the tensor had already; in another precision this is a cast."""
+
+    storage: int
+    dtype: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +148,10 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A boundary: `forward` (a model was called), `backward` (it is over), `step` (an optimizer stepped), `region`."""
+    """A boundary: `forward` (a model was called), `backward` (it is over), `step` (an optimizer stepped), `region`.
+
+    `inner step` and `inner stepped` are those of an optimizer that another one steps.
+    """
 
     what: str
     location: Location = field(default_factory=Location)
@@ -165,7 +179,7 @@ class Storage:
     before: bool = False
 
 
-Event = Union[Op, Saved, Freed, Sync, Mark]  # noqa: UP007 # `|` between classes fails on Python 3.10 with slots
+Event = Union[Op, Saved, Asked, Freed, Sync, Mark]  # noqa: UP007 # `|` between classes fails on Python 3.10 with slots
 
 
 @dataclass(frozen=True)

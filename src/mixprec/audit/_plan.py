@@ -28,6 +28,7 @@ from mixprec.audit._flags import Flags, flags_now
 from mixprec.audit._log import Phase, Step
 from mixprec.audit._measure import forced, quick
 from mixprec.audit._memory import main_device
+from mixprec.audit._nesting import Nesting
 from mixprec.audit._record import Recording
 from mixprec.audit._report import AuditReport, StepTime, Timing
 from mixprec.audit._steps import cut
@@ -102,6 +103,7 @@ class Plan(Listener):
         self.waiting = 0.0
         self.since: float | None = None
         self.in_scaler = False
+        self.nesting = Nesting()
         self.flags_at: dict[str, Location] = {}
         self.data_at = Location()
         self._first = register_module_forward_pre_hook(self._begin_in_module)
@@ -163,6 +165,7 @@ class Plan(Listener):
     def before_step(self, optimizer: Optimizer) -> None:
         """As in `Recording`."""
         self.over = False
+        self.nesting.begin(optimizer)
         if self.recording is not None:
             self.recording.before_step(optimizer)
 
@@ -170,7 +173,7 @@ class Plan(Listener):
         """A step without a scaler."""
         if self.recording is not None:
             self.recording.stepped(optimizer)
-        if not self.in_scaler:
+        if self.nesting.end(optimizer) and not self.in_scaler:
             self._stepped(optimizer)
 
     def _stepped(self, optimizer: Optimizer) -> None:

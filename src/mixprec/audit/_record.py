@@ -19,6 +19,7 @@ from mixprec._taps import Listener
 from mixprec._trace import user_site
 from mixprec.audit._flags import Flags, flags_now
 from mixprec.audit._log import Held, Kind
+from mixprec.audit._nesting import Nesting
 from mixprec.audit._storages import dtype_name
 from mixprec.audit._watch import Watch
 
@@ -33,6 +34,7 @@ class Recording(Listener):
         self.optimizers: list[weakref.ref[Optimizer]] = []
         self.problems: list[str] = []
         self.scaling = False
+        self.nesting = Nesting()
         self.flags: Flags | None = None
 
     def failed(self, event: str, error: Exception) -> None:
@@ -67,6 +69,9 @@ class Recording(Listener):
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Gradients exist here for the last time."""
+        if not self.nesting.begin(optimizer):
+            self.watch.mark("inner step")
+            return
         self.watch.optimizing = True
         self.number(optimizer)
         if self.watch.on:
@@ -74,6 +79,9 @@ class Recording(Listener):
 
     def stepped(self, optimizer: Optimizer) -> None:
         """State exists here for the first time."""
+        if not self.nesting.end(optimizer):
+            self.watch.mark("inner stepped")
+            return
         self.watch.optimizing = False
         if not self.scaling:
             self._end_step(optimizer)

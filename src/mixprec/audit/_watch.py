@@ -20,15 +20,19 @@ from torch.utils._pytree import tree_leaves
 
 from mixprec._trace import is_user_file, user_site
 from mixprec.audit._flops import flops_of, has_formula, product_of
-from mixprec.audit._log import Event, Freed, Held, Mark, Op, Phase, Ref, Saved, Storage, Sync
+from mixprec.audit._log import Asked, Event, Freed, Held, Mark, Op, Phase, Ref, Saved, Storage, Sync
 from mixprec.audit._storages import Storages, dtype_name
 from mixprec.audit._where import Modules
+from mixprec.audit._workspace import workspaces_of
 from mixprec.records import Location
 
 __all__ = ["Watch"]
 
 CASTS = frozenset({"to", "float", "half", "bfloat16", "double", "type", "type_as"})
 """Functions that a script calls to cast by hand."""
+
+_ASKED = frozenset({"float", "half", "bfloat16", "double"})
+"""Those of them that name a dtype whatever the tensor has; `to` often means that of another tensor."""
 
 _WAITS = frozenset({"_local_scalar_dense", "nonzero", "is_nonzero", "equal", "_unique2", "unique_dim", "masked_select"})
 _READS = frozenset({"cpu", "numpy", "tolist"})
@@ -137,6 +141,7 @@ class Watch:
             explicit=function in CASTS,
             factory=not tensors,
             sequence=sequence,
+            workspaces=workspaces_of(name, func, args),
         )
         self._settle(op)
         self.events.append(op)
@@ -149,6 +154,12 @@ class Watch:
         phase = self._phase()
         number = next((self._seen.ref(x, before=True).storage for x in read if isinstance(x, Tensor)), -1)
         self.events.append(Sync(what, user_site(), phase, self.modules.cls, by_script, number))
+
+    def asked(self, tensor: Tensor) -> None:
+        """The script asked for a dtype that `tensor` has already."""
+        if self.on:
+            self._settle(None)
+            self.events.append(Asked(self._seen.ref(tensor, before=True).storage, dtype_name(tensor.dtype)))
 
     def _pack(self, tensor: Tensor) -> Tensor:
         if self.on:
@@ -215,7 +226,10 @@ class _Functions(TorchFunctionMode):
         try:
             if name in _READS and self.watch.on:
                 self.watch.waited(name, self.by_script, args[:1])
-            return func(*args, **(kwargs or {}))
+            out = func(*args, **(kwargs or {}))
+            if name in _ASKED and out is args[0]:
+                self.watch.asked(out)
+            return out
         finally:
             self.watch.returned()
             self.name, self.by_script, self.low = before

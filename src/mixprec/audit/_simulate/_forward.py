@@ -2,44 +2,56 @@
 
 from __future__ import annotations
 
-from mixprec.audit._log import Freed, Kind, Op, Phase, Saved, is_half, width
+from mixprec.audit._log import Kind, Op, Saved, is_half, width
 from mixprec.audit._simulate._ledger import Key
 from mixprec.audit._simulate._rules import resized, result_of, wanted, wide_extras
 from mixprec.audit._simulate._run import Run
 from mixprec.audit._simulate._work import Work
 
-__all__ = ["forward"]
+__all__ = ["Forward"]
 
 
-def forward(run: Run) -> int:
-    """Runs the forward ops; what is held when the largest forward pass is over."""
-    pending: list[Saved] = []
-    largest, previous = 0, None
-    copies: dict[int, Key] = {}
-    for index, event in enumerate(run.step.events):
-        if isinstance(event, Saved):
-            if event.output and previous is not None:
-                _keep(run, event, previous, copies)
-            else:
-                pending.append(event)
-        elif isinstance(event, Freed):
-            run.freed(event.storage)
-        elif isinstance(event, Op) and event.phase is Phase.BACKWARD:
-            break
-        elif isinstance(event, Op) and event.phase is Phase.FORWARD:
-            if event.outputs and event.outputs[0].storage in run.reading.alias:
-                continue
-            copies = _compute(run, event)
-            for saved in pending:
-                _keep(run, saved, event, copies)
-            pending, previous = [], event
-            for key in [k for k in copies.values() if k not in run.kept and k[0] == "c"]:
-                run.ledger.drop(key)
-            _drop_unused(run, index, event)
-            largest = run.ledger.now
-    for number in [n for n in run.cached if ("w", n) not in run.kept]:
-        run.ledger.drop(("w", number))
-    return max(run.ledger.now, min(largest, run.ledger.now))
+class Forward:
+    """The forward ops in order. `after` is the most that was held at the end of a pass, `saved` kept for backward."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.after = 0
+        self.saved = 0
+        self._pending: list[Saved] = []
+        self._previous: Op | None = None
+        self._copies: dict[int, Key] = {}
+
+    def kept(self, event: Saved) -> None:
+        """Autograd kept a result of the last op, or an input of the next."""
+        if event.output and self._previous is not None:
+            _keep(self.run, event, self._previous, self._copies)
+        else:
+            self._pending.append(event)
+
+    def op(self, index: int, op: Op) -> None:
+        """The op runs; casts that autocast made in the record do not."""
+        run = self.run
+        if op.outputs and op.outputs[0].storage in run.reading.alias:
+            return
+        if op.made and all(number in run.reading.gathered_into for number in op.made):
+            return
+        self._copies = _compute(run, op)
+        for saved in self._pending:
+            _keep(run, saved, op, self._copies)
+        self._pending, self._previous = [], op
+        for key in [k for k in self._copies.values() if k not in run.kept and k[0] == "c"]:
+            run.ledger.drop(key)
+        _drop_unused(run, index, op)
+
+    def end(self) -> None:
+        """The pass is over: casts of weights that backward does not need are dropped with their region."""
+        run, live = self.run, self.run.ledger.live
+        for number in [n for n in run.cached if ("w", n) not in run.kept]:
+            run.ledger.drop(("w", number))
+        self.after = max(self.after, run.ledger.now)
+        self.saved = max(self.saved, sum(live[key] for key in run.kept if key in live and key[0] != "w"))
+        self._pending, self._previous = [], None
 
 
 def _compute(run: Run, op: Op) -> dict[int, Key]:
@@ -81,6 +93,9 @@ def _results(run: Run, op: Op, into: list[str]) -> int:
     """Holds what the op makes; the bytes of all its results."""
     with_shape = [run.dtype(r.storage) for r in op.inputs if r.shape and r.storage >= 0 and width(r.dtype)]
     result = result_of(op, run.rules.of(op), run.precision.low, into, with_shape)
+    if op.workspaces:
+        sizes = {**dict.fromkeys(("float16",), dict(op.workspaces).get("bfloat16", 0)), **dict(op.workspaces)}
+        run.workspaces[op.outputs[-1].storage] = sizes.get(result, op.outputs[-1].bytes)
     moved = 0
     for index, ref in enumerate(op.outputs):
         if ref.storage in op.made:

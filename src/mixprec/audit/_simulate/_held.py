@@ -24,7 +24,7 @@ class Fixed(NamedTuple):
 def fixed(reading: Reading, precision: Precision) -> Fixed:
     """What `precision` keeps for the model and the optimizer of the step."""
     held = reading.step.held
-    weights = {h.name: elements(h) for h in held if h.kind is Kind.WEIGHT}
+    weights = {h.ref.storage: elements(h) for h in held if h.kind is Kind.WEIGHT}
     trained = reading.trained()
     return Fixed(
         weights=sum(weights.values()) * width(precision.weights),
@@ -38,7 +38,8 @@ def fixed(reading: Reading, precision: Precision) -> Fixed:
 def _state(reading: Reading, precision: Precision) -> int:
     state = 0.0
     for held in reading.step.held:
-        if held.kind is Kind.STATE:
+        compensation = held.name.endswith(".compensation") and held.ref.dtype == "int16"  # of KahanSum: `extra`
+        if held.kind is Kind.STATE and not compensation:
             count = elements(held)
             small = precision.state < 2 and count < SMALL_STATE
             known = width(held.ref.dtype) if width(held.ref.dtype) and held.ref.shape else 0

@@ -2,31 +2,70 @@
 
 from __future__ import annotations
 
-from mixprec.audit._log import Freed, Kind, Op, Phase, width
-from mixprec.audit._simulate._reading import elements
+from collections.abc import Iterator
+
+from mixprec.audit._log import Kind, Mark, Op, width
 from mixprec.audit._simulate._run import Run
 from mixprec.audit._simulate._work import Work
 
-__all__ = ["optimizer"]
+__all__ = ["CHUNK", "Optimizer"]
+
+CHUNK = 2**24
+"""Elements of 16-bit weights without masters that `KahanSum` and `StochasticRounding` step together."""
 
 
-def optimizer(run: Run) -> None:
-    """Temporaries as recorded; with masters, float32 gradients take the place of the 16-bit ones."""
-    ledger, step = run.ledger, run.step
-    trained = run.reading.trained()
-    for key in list(run.kept):
-        ledger.drop(key)
-    if run.precision.masters:
-        ledger.hold(("gradients",), trained * (4 - width(run.precision.weights)))
-    elif run.precision.weights != "float32":
-        largest = max((elements(h) for h in step.held if h.kind is Kind.GRADIENT), default=0)
-        ledger.hold(("chunk",), 8 * min(2**24, trained) + run.precision.narrowing * largest)
-    for event in step.events:
-        if isinstance(event, Op) and event.phase is Phase.OPTIMIZER:
-            moved = sum(ref.bytes for ref in (*event.inputs, *event.outputs))
-            run.work.append(Work(0, "float32", moved))
-            for number in event.made:
-                if run.reading.owned.get(number) is not Kind.STATE:
-                    ledger.hold(("v", number), step.storages[number].bytes)
-        elif isinstance(event, Freed) and event.storage not in run.reading.alias:
-            ledger.drop(("v", event.storage))
+class Optimizer:
+    """The optimizer's own ops in order; what wraps it in the record is left out."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._wrapped = any(mark.what == "inner step" for mark in run.step.marks)
+        self._inside = not self._wrapped
+        self._chunks = list(_chunks(run.reading.sizes())) if run.precision.narrowing else []
+
+    def mark(self, mark: Mark) -> None:
+        """A step begins or ends."""
+        if mark.what == "before step":
+            self._begin()
+        elif mark.what == "step":
+            self._end()
+        if self._wrapped and mark.what in ("inner step", "inner stepped"):
+            self._inside = mark.what == "inner step"
+
+    def op(self, op: Op) -> None:
+        """Temporaries are float32 in every precision."""
+        if not self._inside:
+            return
+        run = self.run
+        run.work.append(Work(0, "float32", sum(ref.bytes for ref in (*op.inputs, *op.outputs))))
+        for number in op.made:
+            if run.reading.owned.get(number) is not Kind.STATE:
+                run.ledger.hold(("v", number), run.step.storages[number].bytes)
+
+    def _begin(self) -> None:
+        """With masters, float32 gradients take the place of the 16-bit ones; without, copies of a chunk exist."""
+        run = self.run
+        if run.precision.masters:
+            run.ledger.hold(("gradients",), run.reading.trained() * (4 - width(run.precision.weights)))
+        run.ledger.hold(("chunk",), 8 * max(map(sum, self._chunks), default=0))
+
+    def _end(self) -> None:
+        """Weights are rounded one at a time."""
+        run = self.run
+        run.ledger.drop(("chunk",))
+        rounding = (8 * sum(chunk) + run.precision.narrowing * max(chunk) for chunk in self._chunks)
+        run.ledger.hold(("rounding",), max(rounding, default=0))
+        run.ledger.drop(("rounding",))
+        run.ledger.drop(("gradients",))
+
+
+def _chunks(sizes: list[int]) -> Iterator[list[int]]:
+    """Weights in portions of at most `CHUNK` elements, or one weight."""
+    part: list[int] = []
+    for size in sizes:
+        if part and sum(part) + size > CHUNK:
+            yield part
+            part = []
+        part.append(size)
+    if part:
+        yield part

@@ -42,6 +42,6 @@ def each_precision(low: tuple[str, ...] = ("float16", "bfloat16")) -> Iterator[P
         if dtype in low:
             yield Precision(f"{short}-mixed", dtype)
             yield Precision(f"{short}-master", dtype, dtype, masters=True)
-    yield Precision("bf16 + Kahan summation", "bfloat16", "bfloat16", extra=2, narrowing=3)
+    yield Precision("bf16 + Kahan summation", "bfloat16", "bfloat16", extra=2, narrowing=10)
     yield Precision("bf16 + stochastic rounding", "bfloat16", "bfloat16", narrowing=15)
     yield Precision("bf16-mixed + 8-bit optimizer", "bfloat16", state=1.0 + 4 / BLOCK)
