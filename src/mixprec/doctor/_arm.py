@@ -83,6 +83,8 @@ class OptimizerRecord:
     parameter_dtypes: dict[str, int] = field(default_factory=dict)
     """Elements by dtype, e.g. {"float32": 1000}."""
     state_dtypes: dict[str, int] = field(default_factory=dict)
+    finite_at_first: bool = True
+    """Whether its weights were finite before its first step."""
     parameters: int = 0
     parameters_of_model: int = 0
     """Parameters of this optimizer that belong to a module that ran forward."""
@@ -134,7 +136,9 @@ class Event:
 
     `kind`: scale, backward, unscale, clip, scaler_step, step, update, zero_grad, scheduler_step, grad (autograd.grad),
     scaler_created, scaler_saved, scaler_restored, scale_read, file_saved, file_loaded, converted, forward_begin,
-    region_entered. `data` holds what else is known, e.g. {"by_step": true} or {"explicit": false} for an unscale,
+    region_entered, interval_changed, growth_missed, weights_moved.
+
+    `data` holds what else is known, e.g. {"by_step": true} or {"explicit": false} for an unscale,
     {"of_scale": true} for a backward whose loss came out of `scale`, {"state": "scaled"} for a clip,
     {"in_region": "float16"} for a backward inside autocast, {"scale": 65536.0} for an update.
     """
@@ -193,6 +197,10 @@ class StepRecord:
     """Parameters of the optimizer without a gradient."""
     stale_grad_norm: float | None = None
     """Norm of what stood in `.grad` when the first backward after the previous step began (0 or None: cleared)."""
+    micro_batches: int = 0
+    """Backward passes since the step before."""
+    accumulation_error: float | None = None
+    """Relative error (2-norm, sampled) of gradients that were added up in 16 bits, against the same sum in float32."""
     batch: str | None = None
     """Fingerprint of the first tensors that entered the top-level module."""
     batch_finite: bool = True
@@ -276,6 +284,8 @@ class TracedOp:
     (share that became 0, share that became subnormal, scale at which nothing is lost). `stagnant`: added to a 16-bit
     accumulator what is less than its last place. `saturating`: positions (they come
     from `arange` or are integers) beyond the format's exact integers. `hides`: replaced NaN or Inf by numbers.
+    `cancels`: a difference
+    of squares that is lost in the rounding of its operands. `noise`: random numbers that the script draws in 16 bits.
     `mixed`: met 16-bit and float32 operands and gave float32. `largest`: the largest output of a 16-bit op in forward.
     """
 

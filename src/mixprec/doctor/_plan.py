@@ -144,7 +144,9 @@ def _steps(examination: Examination, arm: Arm, found: Failure | None) -> int:
     """How many attempts per optimizer a control needs."""
     most = max((step.index + 1 for step in arm.steps), default=examination.wanted_steps)
     most = min(most, examination.wanted_steps)
-    return most if found is None else min(most, _attempts(arm, found) + SLACK)
+    if found is None or found.how == "skips":  # which batches they belong to shows over the whole run
+        return most
+    return min(most, _attempts(arm, found) + SLACK)
 
 
 def _attempts(arm: Arm, found: Failure) -> int:

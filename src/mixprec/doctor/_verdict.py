@@ -22,17 +22,17 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("MP132", "MP013"),
     ("MP131", "MP136"),
     ("MP003", "MP004", "MP018", "MP170", "MP002", "MP005", "MP142", "MP006", "MP007", "MP008", "MP025", "MP024"),
-    ("MP022", "MP084", "MP028", "MP027", "MP009", "MP143", "MP144", "MP145", "MP146"),
+    ("MP022", "MP087", "MP084", "MP028", "MP027", "MP009", "MP143", "MP144", "MP145", "MP146"),
     ("MP161", "MP160", "MP026", "MP093", "MP139"),
     ("MP063", "MP174", "MP166", "MP169", "MP134"),
     ("MP044", "MP042", "MP043", "MP048", "MP047", "MP050", "MP052", "MP067", "MP141", "MP046", "MP045"),
     ("MP035", "MP036", "MP031", "MP032", "MP033", "MP034", "MP030", "MP040", "MP095"),
-    ("MP130",),
-    ("MP016", "MP017", "MP014"),
-    ("MP090", "MP081", "MP080", "MP168", "MP065", "MP064", "MP068", "MP088", "MP061", "MP062"),
+    ("MP130", "MP039"),
+    ("MP016", "MP017", "MP014", "MP015"),
+    ("MP090", "MP081", "MP080", "MP168", "MP065", "MP069", "MP064", "MP068", "MP088", "MP061", "MP062", "MP066"),
     ("MP001", "MP060"),
     ("MP147", "MP019", "MP021", "MP020", "MP083"),
-    ("MP012", "MP135", "MP038", "MP051", "MP133"),
+    ("MP029", "MP012", "MP135", "MP038", "MP051", "MP133"),
 )
 """Rows of causes, the first to be repaired first: what invalidates everything else, what breaks the protocol, what
 breaks the numbers, what costs accuracy, what costs nothing but time."""
@@ -46,6 +46,7 @@ BREAKS_NUMBERS = frozenset(
         "MP009",
         "MP018",
         "MP022",
+        "MP025",
         "MP027",
         "MP028",
         "MP063",
@@ -58,15 +59,21 @@ BREAKS_NUMBERS = frozenset(
 
 NUMBERS = frozenset(code for row in RANKS[6:9] for code in row) | {"MP134"}
 
+RANGE = frozenset({"MP030", "MP031", "MP032", "MP033", "MP034", "MP035", "MP036", "MP040"})
+"""What an activation beyond 65504 is called by its op; where it grew there step by step, the growth is the cause."""
+
 FOLLOWS: dict[str, frozenset[str]] = {
     **dict.fromkeys(NUMBERS, BREAKS_NUMBERS | {"MP132"}),
+    **dict.fromkeys(RANGE, BREAKS_NUMBERS | {"MP132", "MP039"}),
+    "MP039": BREAKS_NUMBERS | {"MP130", "MP132"},
+    "MP029": frozenset({"MP131"}),
     "MP012": NUMBERS | BREAKS_NUMBERS | {"MP146", "MP084", "MP013"},
     "MP131": frozenset({"MP013"}),
     "MP009": frozenset({"MP013"}),
     "MP135": NUMBERS | BREAKS_NUMBERS | {"MP016"},
     "MP038": NUMBERS | BREAKS_NUMBERS,
     "MP051": NUMBERS | BREAKS_NUMBERS | {"MP012"},
-    "MP130": (NUMBERS - {"MP130"}) | BREAKS_NUMBERS | {"MP002", "MP004", "MP132", "MP146"},
+    "MP130": (NUMBERS - {"MP130", "MP039"}) | BREAKS_NUMBERS | {"MP002", "MP004", "MP132", "MP146"},
     "MP061": frozenset({"MP063", "MP084"}),
     "MP062": frozenset({"MP061", "MP063", "MP084"}),
     "MP060": frozenset({"MP001", "MP004"}),
@@ -76,6 +83,8 @@ FOLLOWS: dict[str, frozenset[str]] = {
     "MP020": frozenset({"MP016", "MP017"}),
     "MP170": frozenset({"MP024"}),
     "MP004": frozenset({"MP024", "MP018"}),
+    "MP143": frozenset({"MP087"}),
+    "MP144": frozenset({"MP087"}),
 }
 """A code, and the causes that explain it: it is not listed beside one of them."""
 
@@ -109,7 +118,7 @@ def _causes_only(found: Iterable[Verdict]) -> list[Verdict]:
 
 def _one_per_op(ranked: Iterable[Verdict]) -> Iterator[Verdict]:
     """Judges that accuse the same op in the same place see one cause: the first of them names it."""
-    accused = set()
+    accused: set[object] = set()
     for verdict in ranked:
         ops = {(one.value, one.arm, one.step, verdict.location) for one in verdict.evidence if one.what == ACCUSED_OP}
         if accused.isdisjoint(ops):
@@ -172,8 +181,9 @@ def open_question(examination: Examination) -> str | None:
         return None
     if arm.ended == "timed_out" and not arm.steps:
         return "The script did not reach an optimizer step in time: run it with a longer --time."
-    if examination.arm("fp32") is None:
-        return "Run it in FP32 from the same seed (`--time` was too short for this control)."
+    late = " (`--time` was too short for it)" if examination.seconds_left < arm.seconds * 1.3 else ""
+    if computes_low(arm) and examination.arm("fp32") is None:
+        return f"Run it in FP32 from the same seed{late}."
     if examination.arm("locate") is None:
-        return f"Trace iteration {found.iteration} op by op (`--time` was too short for it)."
+        return f"Trace iteration {found.iteration} op by op{late}."
     return f"Save the failing step, iteration {found.iteration}, and replay it with one module at a time in FP32."

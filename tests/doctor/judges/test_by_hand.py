@@ -18,7 +18,8 @@ from mixprec.doctor._arm import (
     TracedOp,
 )
 from mixprec.doctor._verdict import verdicts
-from mixprec.doctor.judges import bad_data, nan_hidden, ranks_disagree, reduce_in_half
+from mixprec.doctor.judges import bad_data, cached_without_graph, nan_hidden, ranks_disagree, reduce_in_half
+from mixprec.doctor.judges.divergence import diverges
 from mixprec.records import Finding, Location, OpRecord, Severity, TensorStats
 
 SITE = Location(file="train.py", line=9)
@@ -266,3 +267,36 @@ def test_one_op_is_one_cause() -> None:
     division = an_op("rsqrt.default", "backward", call="acos", forward_op="aten.acos.default")
     found = codes(located(division))
     assert len(found) == 1
+
+
+def passes(torch_version: str, *grads: bool) -> Examination:
+    """Forward passes in one region, with and without gradients, of a model whose weights never get one."""
+    kinds = [Event("region_entered", 0, data={"enabled": True, "dtype": "float16"})]
+    kinds += [
+        Event("forward_begin", n, site=Location(file="train.py", line=n), data={"in_region": "float16", "grad": grad})
+        for n, grad in enumerate(grads, 1)
+    ]
+    starved = dataclasses.replace(ADAM, parameters_with_grad_ever=1)
+    steps = (dataclasses.replace(BATCH, gradless=1),)
+    facts = {"torch": torch_version}
+    return examined(events=tuple(kinds), optimizers=(starved,), regions=(FP16,), steps=steps, facts=facts)
+
+
+def test_a_pass_without_gradients_before_one_with() -> None:
+    """On a PyTorch with the fault it is what starves the weights; on a newer one, or the other way round, it is not."""
+    found = cached_without_graph.judge(passes("2.6.0+cpu", False, True))
+    assert found is not None
+    assert (found.code, found.location.line) == ("MP087", 1)
+    assert cached_without_graph.judge(passes("2.13.0", False, True)) is None
+    assert cached_without_graph.judge(passes("2.6.0", True, False)) is None
+
+
+def test_a_loss_that_starts_next_to_zero_or_falls_below_it_does_not_diverge() -> None:
+    """A thousand times almost nothing is little, and an energy that grows more negative is one that is learned."""
+
+    def course(*losses: float) -> Arm:
+        return Arm("observe", steps=tuple(StepRecord(0, n, n, loss=loss) for n, loss in enumerate(losses)))
+
+    assert not diverges(course(*[1e-7] * 5, *[1e-3] * 5), 0)
+    assert not diverges(course(-0.001, *[-20.0] * 9), 0)
+    assert diverges(course(1.0, *[10.0**n for n in range(1, 9)]), 0)

@@ -20,11 +20,11 @@ from mixprec.doctor.judges import all_judges
 
 HERE = Path(__file__).parent
 CASES = HERE.parent / "cases"
-RECORDED = sorted((HERE / "recorded").glob("*.jsonl.gz"))
+RECORDED = sorted((HERE / "recorded").glob("*.jsonl.*"))
 ALSO = json.loads((CASES / "also.json").read_text())
 
-FAULTY = [path for path in RECORDED if path.name.endswith("-bad.jsonl.gz")]
-HEALTHY = [path for path in RECORDED if path.name.endswith("-good.jsonl.gz")]
+FAULTY = [path for path in RECORDED if "-bad.jsonl" in path.name]
+HEALTHY = [path for path in RECORDED if "-good.jsonl" in path.name]
 
 
 kept = functools.cache(read)
@@ -33,7 +33,7 @@ kept = functools.cache(read)
 
 def name_of(path: Path) -> str:
     """The case's folder."""
-    return path.name.removesuffix(".jsonl.gz").rpartition("-")[0]
+    return path.name.partition(".")[0].rpartition("-")[0]
 
 
 def marked_lines(name: str) -> list[int]:

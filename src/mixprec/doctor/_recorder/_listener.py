@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,6 +28,8 @@ from mixprec.doctor._recorder._watches import LEAF, Threads, as_fact
 
 __all__ = ["Recorder", "peak_bytes"]
 
+FAR = 0.5
+"""Norm of a move over norm of the weights from which on the weights are elsewhere."""
 REACH = 200
 """Autograd nodes looked at between a loss and the scaled loss that it was made of."""
 
@@ -44,6 +47,7 @@ class Recorder(Listener):
         self._scaled: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._stepping: dict[int, Any] = {}
         self._loss: dict[str, Any] = {}
+        self._stuck: weakref.WeakSet[Any] = weakref.WeakSet()
         self._problems = 0
 
     @staticmethod
@@ -122,6 +126,16 @@ class Recorder(Listener):
             given=new_scale is not None,
         )
         self.steps.updated(scaler)
+        self._count_beyond_interval(scaler)
+
+    def _count_beyond_interval(self, scaler: Any) -> None:
+        """Where the count of clean steps equals the interval, torch grows the scale: beyond it, it never does."""
+        tracker, interval = getattr(scaler, "_growth_tracker", None), getattr(scaler, "_growth_interval", None)
+        if not scaler.is_enabled() or not isinstance(tracker, Tensor) or interval is None or scaler in self._stuck:
+            return
+        if (count := int(tracker.item())) > interval:
+            self._stuck.add(scaler)
+            self.events.tell("growth_missed", scaler=self.scene.scalers.of(scaler), count=count, interval=int(interval))
 
     def scale_read(self, scaler: Any, scale: float) -> None:
         self.events.tell("scale_read", scaler=self.scene.scalers.of(scaler), scale=float(scale))
@@ -190,6 +204,10 @@ class Recorder(Listener):
             self._scaled.clear()
             if self.scene.locator is not None:
                 self.scene.locator.scale = scale_of(scaler)
+        for number, state, moved in self.steps.moved():
+            ratio = moved.ratio
+            far, finite = ratio is None or ratio > FAR, ratio is not None
+            self.events.tell("weights_moved", optimizer=number, state=state, finite=finite, far=far, ratio=ratio)
         self.steps.backward(loss, scaler)
         self.events.tell(
             "backward",

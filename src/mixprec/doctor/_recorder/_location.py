@@ -12,6 +12,7 @@ from torch import nn
 
 from mixprec._trace import Tracer, flushes, locate, room, source_line
 from mixprec.doctor._arm import TracedOp
+from mixprec.doctor._recorder._patterns import cancels, drawn_in_half
 from mixprec.doctor._recorder._scene import Scene
 from mixprec.formats import find_format
 from mixprec.records import OpRecord, TensorStats
@@ -110,6 +111,8 @@ def singled_out(
         ("saturating", (r for r in records if _saturating(r, by_index))),
         ("mixed", filter(_mixed, records)),
         ("hides", filter(_hides, records)),
+        ("cancels", (r for r in records if cancels(r, by_index))),
+        ("noise", filter(drawn_in_half, records)),
         ("largest", _largest(records)),
     ):
         for record, _ in zip(chosen, range(MOST), strict=False):

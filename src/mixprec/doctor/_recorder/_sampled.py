@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from mixprec.doctor._recorder._numbers import sample
 
-__all__ = ["Change", "Sampled", "decay_lost"]
+__all__ = ["Change", "Moved", "Sampled", "Stood", "decay_lost"]
 
 PARAMETERS = 32
 ELEMENTS = 2048
@@ -55,6 +55,45 @@ class Sampled:
             return None
         delta, norm, still, moving = torch.stack(sums).sum(0).tolist()
         return Change(math.sqrt(delta / norm) if norm > 0 and delta >= 0 else 0.0, still / moving if moving else None)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """How far weights are from where they stood: norm of the difference over norm of the weights; None where either is
+    not finite.
+    """
+
+    ratio: float | None
+
+
+class Stood:
+    """Where (a sample of) an optimizer's weights stood."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._before = [sample(p, FEW).clone() for p in _first(optimizer)]
+
+    def moved(self, optimizer: Optimizer) -> Moved | None:
+        """How far they have moved since; None where they have not. One sync."""
+        after = [sample(p, FEW) for p in _first(optimizer)]
+        if [a.shape for a in after] != [b.shape for b in self._before] or not after:
+            return None
+        sums = [
+            torch.stack([(a.double() - b.double()).square().sum(), b.double().square().sum()]).cpu()
+            for a, b in zip(after, self._before, strict=True)
+        ]
+        delta, norm = torch.stack(sums).sum(0).tolist()
+        if delta == 0 or not math.isfinite(norm):
+            return None
+        return Moved(math.sqrt(delta / norm) if math.isfinite(delta) and norm > 0 else None)
+
+
+FEW = 256
+
+
+def _first(optimizer: Optimizer) -> list[Tensor]:
+    """A few of its parameters."""
+    every = [p for group in optimizer.param_groups for p in group["params"] if p.is_floating_point()]
+    return every[:: max(1, len(every) // 8)][:8]
 
 
 def decay_lost(optimizer: Optimizer) -> float | None:

@@ -24,7 +24,13 @@ from mixprec.doctor._recorder._island import IslandSearch, searched
 from mixprec.doctor._recorder._listener import Recorder
 from mixprec.doctor._recorder._location import Locator, traced
 from mixprec.doctor._recorder._scene import Scene
-from mixprec.doctor._recorder._watches import watch_compile, watch_leaves, watch_reductions, watch_step_hooks
+from mixprec.doctor._recorder._watches import (
+    watch_compile,
+    watch_intervals,
+    watch_leaves,
+    watch_reductions,
+    watch_step_hooks,
+)
 from mixprec.doctor._recorder._writer import Writer
 from mixprec.records import Location
 
@@ -50,6 +56,7 @@ def start(options: dict[str, Any]) -> Callable[[], None]:
     watch_compile(writer)
     watch_leaves()
     watch_step_hooks()
+    watch_intervals(recorder.events.tell)
     watch_reductions(recorder.events.tell)
     _say_facts(writer)
     if iterations:

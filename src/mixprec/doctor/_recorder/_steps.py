@@ -19,10 +19,11 @@ from torch.optim import Optimizer
 
 from mixprec._trace import user_site
 from mixprec.doctor._arm import OptimizerRecord, StepRecord
+from mixprec.doctor._recorder._accumulation import Accumulation
 from mixprec.doctor._recorder._modules import Modules
 from mixprec.doctor._recorder._numbers import TINY, dtype_name, extents, global_norm, shares
 from mixprec.doctor._recorder._quiet import quiet
-from mixprec.doctor._recorder._sampled import Sampled, decay_lost
+from mixprec.doctor._recorder._sampled import Moved, Sampled, Stood, decay_lost
 from mixprec.doctor._recorder._scene import Scene, scale_of
 from mixprec.doctor._recorder._watches import HOOKED
 from mixprec.records import Location
@@ -50,6 +51,7 @@ class _Optimizer:
     site: Any
     attempts: int = 0
     had_gradient: set[int] = field(default_factory=set)
+    finite_at_first: bool = True
     first: OptimizerRecord | None = None
 
 
@@ -78,6 +80,8 @@ class Steps:
         self._scaled_by: Any = None
         self._unscaled: set[int] = set()
         self._stale: float | None = None
+        self._stood: dict[int, Stood] = {}
+        self.accumulation = Accumulation()
         self._fresh = True
         self._began = time.monotonic()
 
@@ -89,12 +93,31 @@ class Steps:
 
     def backward(self, loss: dict[str, Any], scaler: Any) -> None:
         """A backward begins; `scaler` is the one that scaled the loss, None if none did."""
-        if self._fresh:
-            self._fresh = False
-            with quiet():
-                self._stale = global_norm(g for _, o in self._scene.optimizers.alive() for g in gradients_of(o))
+        alive = [optimizer for _, optimizer in self._scene.optimizers.alive()]
+        with quiet():
+            if self._fresh:
+                self._fresh = False
+                self._stale = global_norm(g for o in alive for g in gradients_of(o))
+                self._stood = {number: Stood(o) for number, o in self._scene.optimizers.alive()}
+            self.accumulation.begins(alive)
         self._loss = loss
         self._scaled_by = scaler
+
+    def moved(self) -> list[tuple[int, str, Moved]]:
+        """Of every optimizer whose weights the script has moved since the first backward of this iteration: its number,
+        the state of its gradients, and how far the weights are now.
+        """
+        found = []
+        for number, optimizer in self._scene.optimizers.alive():
+            stood = self._stood.get(number)
+            if stood is not None and not self._fresh:
+                with quiet():
+                    moved = stood.moved(optimizer)
+                    if moved is not None:
+                        self._stood[number] = Stood(optimizer)
+                if moved is not None:
+                    found.append((number, self.state(optimizer), moved))
+        return found
 
     def touch(self, optimizer: Optimizer) -> None:
         """The optimizer's gradients are complete and about to be unscaled, clipped or used."""
@@ -133,6 +156,9 @@ class Steps:
             norm = global_norm(gradients) if gradients else None
             sizes = extents(gradients)
             share = shares(gradients, low)
+            accumulated = self.accumulation.error(optimizer)
+            if not known.attempts:
+                known.finite_at_first = all(map(math.isfinite, extents(parameters_of(optimizer))))
         return {
             "optimizer": number,
             "index": known.attempts,
@@ -149,6 +175,8 @@ class Steps:
             "gradless": sum(p.grad is None for p in parameters_of(optimizer)),
             "lr": float(optimizer.param_groups[0]["lr"]) if "lr" in optimizer.param_groups[0] else None,
             "stale_grad_norm": self._stale,
+            "micro_batches": self.accumulation.backwards,
+            "accumulation_error": accumulated,
         }
 
     def _about(self, number: int) -> _Optimizer:
@@ -220,6 +248,7 @@ class Steps:
             rank=self._scene.writer.rank,
         )
         self._began, self._fresh = now, True
+        self.accumulation.ends()
         self._scene.turn()
         self._about(number).attempts += 1
         self._done[number] = attempt
@@ -272,6 +301,7 @@ class Steps:
             weight_decay=_number(group.get("weight_decay")),
             parameter_dtypes=_by_dtype(parameters),
             state_dtypes=_by_dtype(t for t in _state(optimizer) if t.numel() > 1),
+            finite_at_first=self._about(number).finite_at_first,
             parameters=len(parameters),
             parameters_of_model=sum(id(p) in owned for p in parameters),
             parameters_with_grad_ever=len(self._about(number).had_gradient),

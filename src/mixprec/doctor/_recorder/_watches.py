@@ -24,6 +24,7 @@ __all__ = [
     "Threads",
     "as_fact",
     "watch_compile",
+    "watch_intervals",
     "watch_leaves",
     "watch_reductions",
     "watch_step_hooks",
@@ -100,6 +101,22 @@ def watch_reductions(tell: Callable[..., None]) -> None:
 
     distributed_c10d.all_reduce = tapped
     torch.distributed.all_reduce = tapped
+
+
+def watch_intervals(tell: Callable[..., None]) -> None:
+    """Every change of a scaler's growth interval, with the number of clean steps that it counts from."""
+    scaler_class: Any = torch.amp.GradScaler
+    change = scaler_class.set_growth_interval
+
+    @functools.wraps(change)
+    def tapped(scaler: Any, new_interval: int) -> Any:
+        before = getattr(scaler, "_growth_interval", None)
+        changed = change(scaler, new_interval)
+        if scaler.is_enabled() and before != new_interval:
+            tell("interval_changed", before=before, interval=int(new_interval))
+        return changed
+
+    scaler_class.set_growth_interval = tapped
 
 
 def watch_step_hooks() -> None:

@@ -35,10 +35,25 @@ def judge(examination: Examination) -> Verdict | None:
     fault = culprit(examination)
     if fault is not None and (fault.role == "given" or _read(fault)) and not constant_that_overflows(fault):
         return _given(arm, fault)
+    born = next((o for o in arm.optimizers if not o.finite_at_first), None)
+    first = next(iter(sorted(arm.steps, key=lambda step: step.iteration)), None)
+    if born is not None and first is not None and (born.optimizer, born.rank) == (first.optimizer, first.rank):
+        return _say("MP136", arm, first.iteration, _read_from(arm, fault), ())
     poisoned = next((s for s in arm.steps if not s.buffers_finite and s.weights_finite), None)
     if poisoned is not None and fault is None:
         return _say("MP038", arm, poisoned.iteration, poisoned.site, ())
     return None
+
+
+def _read_from(arm: Arm, fault: Fault | None) -> Location:
+    """The line that loaded a file before the first step; else where the values first went wrong, or were first used."""
+    start = next((e.index for e in arm.events if e.kind in ("forward_begin", "backward")), math.inf)
+    loads = [event.site for event in arm.events if event.kind == "file_loaded" and event.index < start]
+    if loads:
+        return loads[-1]
+    if fault is not None and fault.op.location.line is not None:
+        return fault.op.location
+    return next((event.site for event in arm.events if event.kind == "forward_begin"), Location())
 
 
 def _harmed(step: StepRecord) -> bool:

@@ -11,6 +11,7 @@ from mixprec.records import Confidence, Evidence, Verdict
 
 GROWTH = 1000.0
 """Times the first loss from which on a training has diverged."""
+NEXT_TO_ZERO = 1e-2
 
 
 def judge(examination: Examination) -> Verdict | None:
@@ -33,18 +34,21 @@ def judge(examination: Examination) -> Verdict | None:
 
 
 def diverges(arm: Arm, optimizer: int) -> bool:
-    """Whether the loss ends a thousand times above its start, or stops being finite after growing."""
+    """Whether the loss ends a thousand times above its start, or stops being finite after growing.
+
+    A loss that starts next to 0 has to grow to something, and one that falls below 0 grows nowhere.
+    """
     for steps in courses(arm):
         if steps[0].optimizer != optimizer or steps[0].rank:
             continue
         finite = losses(arm, optimizer)
         if len(finite) < 2:
             return False
-        first = max(abs(finite[0]), 1e-12)
+        first = max(abs(finite[0]), NEXT_TO_ZERO)
         tail = [step.loss for step in steps[-max(2, len(steps) // 10) :] if step.loss is not None]
         broken = bool(tail) and not any(map(math.isfinite, tail))
         grown = max(abs(loss) for loss in finite) / first
-        stays = bool(tail) and all(abs(loss) > GROWTH * first for loss in tail)
+        stays = bool(tail) and all(loss > GROWTH * first for loss in tail)
         return stays or (broken and grown > 10.0) or _weights_explode(steps)
     return False
 
