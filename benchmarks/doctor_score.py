@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import fnmatch
-import gzip
 import json
 import os
 import statistics
@@ -110,13 +109,9 @@ def judged(case: Case, diagnosis: Diagnosis, seconds: float) -> Score:
 def keep_relative(diagnosis: Diagnosis, case: Case, folder: Path) -> None:
     """Keeps the examination with the script's path cut down to its name: it says nothing of this machine."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{case.name.replace('/', '-')}.jsonl.gz"
-    keep(diagnosis.examination, path)
-    text = gzip.decompress(path.read_bytes()).decode()
-    for part in (case.script.parent, Path(sys.prefix), Path(sys.base_prefix), ROOT):
-        text = text.replace(str(part) + os.sep, "")
-    with gzip.GzipFile(path, "wb", mtime=0) as file:
-        file.write(text.encode())
+    folders = (case.script.parent, Path(sys.prefix), Path(sys.base_prefix), ROOT)
+    path = folder / f"{case.name.replace('/', '-')}.jsonl.xz"
+    keep(diagnosis.examination, path, without=[str(one) + os.sep for one in folders])
 
 
 PEER_CODE = {

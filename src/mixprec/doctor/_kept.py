@@ -1,7 +1,8 @@
 """An examination kept as lines of JSON: the judges can be asked again, elsewhere and later, without running anything.
 
 The first line says what was examined and what lint found, `{"examination": ...}`; each `{"arm": ...}` begins an arm,
-and the lines up to the next are its records as the arm streamed them.
+and the lines up to the next are its records as the arm streamed them, without what is as by default and with numbers
+to six digits: no judge draws a line so finely.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
-from collections.abc import Iterable, Iterator
+import lzma
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from mixprec.doctor._arm import Arm, Examination, Intervention, read_arm, write_record
 from mixprec.records import Evidence, Finding, Fix, Location, Severity, to_json
@@ -22,17 +25,24 @@ _SIMPLE = ("name", "ended", "returncode", "seconds", "ranks")
 _RECORDS = ("optimizers", "scalers", "regions", "steps", "events", "modules", "warnings", "ops")
 
 
-def keep(examination: Examination, path: Path) -> None:
-    """Writes `examination` to `path`, compressed."""
-    with gzip.GzipFile(path, "wb", mtime=0) as file:
+def keep(examination: Examination, path: Path, without: Sequence[str] = ()) -> None:
+    """Writes `examination` to `path`, compressed (`.xz`, else gzip), with the texts `without` taken out of it."""
+    with _open(path, "wt") as file:
         for line in _lines(examination):
-            file.write(line.encode())
+            for text in without:
+                line = line.replace(text, "")
+            file.write(line)
 
 
 def kept(path: Path) -> Examination:
     """The examination that `keep` wrote to `path`."""
-    with gzip.open(path, "rt", encoding="utf-8") as file:
+    with _open(path, "rt") as file:
         return _read(file)
+
+
+def _open(path: Path, mode: str) -> IO[str]:
+    compressed: Callable[..., Any] = lzma.open if path.suffix == ".xz" else gzip.open
+    return cast(IO[str], compressed(path, mode, encoding="utf-8"))
 
 
 def _lines(examination: Examination) -> Iterator[str]:
@@ -53,11 +63,40 @@ def _arm_lines(arm: Arm) -> Iterator[str]:
     head: dict[str, Any] = {name: getattr(arm, name) for name in _SIMPLE}
     yield _line({"arm": {**head, "interventions": [[one.name, one.value] for one in arm.interventions]}})
     for group in _RECORDS:
-        yield from (write_record(record) for record in getattr(arm, group))
+        yield from map(_lean_line, getattr(arm, group))
     if arm.crash is not None:
-        yield write_record(arm.crash)
+        yield _lean_line(arm.crash)
     yield from (_line({"record": "fact", "name": name, "value": value}) for name, value in arm.facts.items())
     yield from (_line({"record": "uncontrolled", "what": what}) for what in arm.uncontrolled)
+
+
+def _lean_line(record: Any) -> str:
+    """`write_record(record)` without what `read_arm` supplies by itself."""
+    body = json.loads(write_record(record))
+    return _line({"record": body["record"], **_lean(record, body)})
+
+
+def _lean(value: Any, body: Any) -> Any:
+    """`body`, which is `value` as JSON, without fields that are as by default, and with shorter numbers."""
+    if dataclasses.is_dataclass(value):
+        fields = {f.name: f for f in dataclasses.fields(value) if getattr(value, f.name) != _default(f)}
+        return {name: _lean(getattr(value, name), body[name]) for name in fields}
+    if isinstance(value, dict):
+        return {key: _lean(item, body[str(key)]) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_lean(item, one) for item, one in zip(value, body, strict=True)]
+    return _short(value) if isinstance(value, float) and math.isfinite(value) else body
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    """What the field is if it is not given; `MISSING`, which nothing equals, where it must be."""
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def _short(number: float) -> float:
+    """Six digits; whole numbers and powers of two, as a loss scale is, to the last digit."""
+    exact = number.is_integer() or abs(math.frexp(number)[0]) == 0.5
+    return number if exact else float(f"{number:.6g}")
 
 
 def _line(value: Any) -> str:
