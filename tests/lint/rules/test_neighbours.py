@@ -25,6 +25,61 @@ class Pair:
     neighbour: str
 
 
+ZIPPED = """
+import torch
+a, b = torch.nn.Linear(2, 2).cuda(), torch.nn.Linear(2, 2).cuda()
+optimizers = {"a": torch.optim.Adam(a.parameters()), "b": torch.optim.Adam(b.parameters())}
+scalers = {FIRST: torch.amp.GradScaler("cuda"), SECOND: torch.amp.GradScaler("cuda")}
+for x in loader:
+    for name, model in (("a", a), ("b", b)):
+        optimizers[name].zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = model(x).float().mean()
+        scalers[name].scale(loss).backward()
+    for scaler, optimizer in zip(scalers.values(), optimizers.values()):
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+HALVES = """
+import torch
+a, b = torch.nn.Linear(8, 8).cuda(), torch.nn.Linear(8, 1).cuda()
+first, second = torch.optim.SGD(a.parameters(), lr=0.1), torch.optim.SGD(b.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+for x, y in loader:
+    first.zero_grad()
+    second.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = torch.nn.functional.mse_loss(b(a(x)), y)
+    scaler.scale(loss).backward()
+    scaler.unscale_(first)
+    scaler.unscale_(second)
+    scaler.step(first)
+    STEP
+    scaler.update()
+"""
+
+PRODUCTS = """
+import torch
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return grad @ weight.t(), x.t() @ grad
+
+
+weight = torch.ones(4, 4, requires_grad=True)
+with torch.autocast("cuda", dtype=torch.float16):
+    y = Product.apply(torch.ones(2, 4), weight)
+"""
+
 PENALTY = (
     SCALER
     + """
@@ -206,6 +261,14 @@ with torch.autocast("cuda", enabled=False):
     y = model(torch.ones(1, 8, device="cpu"))
 """,
     ),
+    "scalers that are paired with optimizers in another order": Pair(
+        "MP018",
+        ZIPPED.replace("FIRST", '"b"').replace("SECOND", '"a"'),
+        ZIPPED.replace("FIRST", '"a"').replace("SECOND", '"b"'),
+    ),
+    "an optimizer that is only unscaled": Pair(
+        "MP209", HALVES.replace("STEP", "pass"), HALVES.replace("STEP", "scaler.step(second)")
+    ),
 }
 
 
@@ -225,3 +288,10 @@ def test_gradients_written_by_hand_are_as_old_as_their_backward() -> None:
     """Whoever writes .grad, a step whose last backward is older than the update between is an error; else it is not."""
     assert severity_between(TWO.replace("FIRST", OTHER).replace("    SECOND\n", "")) == ["error"]
     assert severity_between(TWO.replace("    FIRST\n", "").replace("SECOND", OTHER)) == ["info"]
+
+
+def test_a_backward_is_named_once():
+    """However many of its products mix dtypes."""
+    found = lint_source(PRODUCTS, "train.py", select=["MP082"])
+
+    assert [finding.location.line for finding in found] == [14]

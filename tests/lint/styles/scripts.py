@@ -2433,6 +2433,25 @@ for group in batches(loader, 4):
 """,
         (),
     ),
+    "scalers_and_optimizers_zipped": (
+        """\
+import torch
+from torch import nn
+models = {k: nn.Linear(2, 2).cuda() for k in ("a", "b")}
+opts = {k: torch.optim.Adam(m.parameters()) for k, m in models.items()}
+scalers = {k: torch.amp.GradScaler("cuda") for k in models}
+for x in loader:
+    for k in models:
+        opts[k].zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = models[k](x).float().mean()
+        scalers[k].scale(loss).backward()
+    for scaler, opt in zip(scalers.values(), opts.values()):
+        scaler.step(opt)
+        scaler.update()
+""",
+        (),
+    ),
     "multi_opt_dict": (
         """\
 import torch

@@ -79,7 +79,7 @@ class Events(Expressions):
         if literal is not None and literal.value:
             return None
         enabled = Atom(f"{value.key}.enabled", "")
-        return Scaler(value.key, enabled, function=node if value.outside else None)
+        return Scaler(value.key, enabled, function=node if value.outside else None, picked=value.volatile)
 
     def optimizer(self, value: Value, node: ast.expr, path: Path, certain: bool = False) -> Optimizer | None:
         """`value` as an optimizer, where it plays one; `certain`: it is used as one here."""

@@ -149,7 +149,7 @@ class Judge:
             return [self._fault(path, kind, part.node, scaler, optimizer) for part in plain]
         if others and not own and not plain:
             other = path.known_scalers[others[0].scaler or ""]
-            if (other.made is None) == (scaler.made is None):
+            if (other.made is None) == (scaler.made is None) and not (other.picked or scaler.picked):
                 return [self._fault(path, "two-scalers", call, scaler, optimizer)]
         return []
 

@@ -108,13 +108,17 @@ class Logic:
 
 @dataclass(frozen=True)
 class Scaler:
-    """A gradient scaler. `made`: where, None for one that came from outside. `loops`: the iterations it was made in."""
+    """A gradient scaler. `made`: where, None for one that came from outside. `loops`: the iterations it was made in.
+
+    `picked`: one of several, and which one the run decides.
+    """
 
     key: str
     enabled: Formula = TRUE
     made: ast.AST | None = field(default=None, compare=False)
     loops: tuple[tuple[int, int], ...] = ()
     function: ast.AST | None = field(default=None, compare=False)
+    picked: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
@@ -72,8 +73,12 @@ with torch.autocast("cuda", dtype=torch.float16):
     )
 
     def check(self, view: FileView) -> Iterator[Finding]:
-        """One finding per product."""
+        """One finding per backward."""
+        seen: set[ast.AST | None] = set()
         for hit in held(view, _products):
+            if (function := view.function(hit.node)) in seen:
+                continue
+            seen.add(function)
             advice = "Decorate forward with torch.amp.custom_fwd and backward with torch.amp.custom_bwd."
             yield self.finding(view, hit.node, hit.message, fix=self.fix(advice))
 

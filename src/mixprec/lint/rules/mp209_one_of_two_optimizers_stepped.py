@@ -11,7 +11,9 @@ from mixprec.lint.protocol import facts, last_name
 from mixprec.lint.protocol._last_name import assigned
 from mixprec.records import Finding, Severity
 
-_NO_STEP = frozenset({"enumerate", "id", "isinstance", "len", "list", "print", "repr", "tuple", "type", "zip"})
+_NO_STEP = frozenset(
+    {"enumerate", "id", "isinstance", "len", "list", "print", "repr", "tuple", "type", "unscale_", "zip"}
+)
 """Functions that are given optimizers and do not step them."""
 
 
