@@ -1,7 +1,8 @@
 """The table of the contract: each row trains the same small regression in one stack, and tells the same things of it.
 
 A driver runs steps `first` to `last` from a saved state and gives a `Run`. In every stack step `i` sees batch `i`,
-and its loss is multiplied by infinity if `i` is in `overflow`.
+and its loss is multiplied by infinity if `i` is in `overflow`; among ranks all see the same batch, and the last rank's
+loss alone overflows.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import copy
 import tempfile
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, SequentialSampler
 
-from mixprec import GradScaler, Precision
+from mixprec import GradScaler, Precision, ShardedGradScaler
+from mixprec.monitor import Monitor, read_run
 from mixprec.records import StepReport
 
 RATE = 0.125
@@ -27,33 +30,80 @@ RATE = 0.125
 
 @dataclass(frozen=True)
 class Setting:
-    """What is varied. `fused`: the optimizer skips by itself. `watch` is told the model and the optimizer."""
+    """What is varied. `fused`: the optimizer skips by itself. `monitored`: a monitor is told model and optimizer."""
 
     overflow: tuple[int, ...] = ()
     max_norm: float | None = None
     fused: bool = False
     adam: bool = False
-    watch: Callable[[nn.Module, torch.optim.Optimizer], Any] | None = None
+    monitored: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the report of a step says."""
+
+    step: int
+    applied: bool
+    reason: str
+    scale_before: float
+    scale_after: float
 
 
 @dataclass
 class Run:
     """Per step: parameters after it, its report, the learning rate after it, what the loss's gradient was multiplied
-    by. `logged` are the steps that the stack's own log has, where it has one; `state` resumes.
+    by. `logged` are the steps that the stack's own log has, where it has one; `watched` and `findings` are the
+    monitor's; `state` resumes.
     """
 
     parameters: list[list[Tensor]] = field(default_factory=list)
-    reports: list[StepReport] = field(default_factory=list)
+    reports: list[Outcome] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
     multipliers: list[float] = field(default_factory=list)
     logged: list[int] | None = None
+    watched: list[tuple[int, str, float | None]] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
     state: Any = None
+    monitor: Monitor | None = None
 
     def note(self, model: nn.Module, report: StepReport, optimizer: torch.optim.Optimizer) -> None:
         """A step is over."""
-        self.parameters.append([p.detach().clone() for p in model.parameters()])
-        self.reports.append(report)
-        self.rates.append(optimizer.param_groups[0]["lr"])
+        self.parameters.append(whole(model))
+        before, after = report.scale_before, report.scale_after
+        self.reports.append(Outcome(report.step, report.applied, report.reason.value, before, after))
+        self.rates.append(float(optimizer.param_groups[0]["lr"]))
+
+    def watch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """From here a monitor listens that is told model and optimizer."""
+        self.monitor = Monitor(model, optimizer)
+
+    def finish(self) -> Run:
+        """What the monitor has is read, and it goes."""
+        if self.monitor is not None:
+            self.monitor.close()
+            self.watched = [(record.step, record.reason, record.scale) for record in self.monitor.records]
+            self.findings = [finding.code for finding in self.monitor.findings]
+            self.monitor = None
+        return self
+
+
+def whole(model: nn.Module) -> list[Tensor]:
+    """Copies of all parameters in full, whatever shards them."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    if isinstance(model, FullyShardedDataParallel):
+        with FullyShardedDataParallel.summon_full_params(model):
+            return [p.detach().clone() for p in model.parameters()]
+    full = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in model.parameters()]
+    return [p.detach().clone() for p in full]
+
+
+class Layer(nn.Linear):
+    """One that the compiler takes for the user's own code."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight, self.bias)
 
 
 class Net(nn.Module):
@@ -62,7 +112,7 @@ class Net(nn.Module):
     def __init__(self, seen: list[float] | None = None) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.linear = nn.Linear(8, 4)
+        self.linear = Layer(8, 4)
         self.seen = [] if seen is None else seen
 
     def forward(self, x: Tensor, y: Tensor, factor: Tensor) -> dict[str, Tensor]:
@@ -77,18 +127,22 @@ class Net(nn.Module):
         return copied
 
 
-def batch(step: int, overflow: tuple[int, ...], rank: int = 0) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(100 * step + rank)
+def batch(step: int, overflow: tuple[int, ...]) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(100 * step)
     x = torch.randn(4, 8, generator=generator)
-    factor = torch.full((4,), float("inf") if step in overflow else 1.0)
+    last = not dist.is_initialized() or dist.get_rank() == dist.get_world_size() - 1
+    factor = torch.full((4,), float("inf") if step in overflow and last else 1.0)
     return {"x": x, "y": x[:, :4] * 0.5, "factor": factor}
 
 
-def make_optimizer(model: nn.Module, setting: Setting) -> torch.optim.Optimizer:
+def make_optimizer(model: nn.Module, setting: Setting, run: Run) -> torch.optim.Optimizer:
     kind = torch.optim.AdamW if setting.adam else torch.optim.SGD
-    optimizer = kind(model.parameters(), RATE, fused=setting.fused)
-    if setting.watch is not None:
-        setting.watch(model, optimizer)
+    return _watched(kind(model.parameters(), RATE, fused=setting.fused), model, setting, run)
+
+
+def _watched(optimizer: torch.optim.Optimizer, model: nn.Module, setting: Setting, run: Run) -> torch.optim.Optimizer:
+    if setting.monitored:
+        run.watch(model, optimizer)
     return optimizer
 
 
@@ -103,7 +157,7 @@ def scaler(first: int, last: int, setting: Setting, state: Any = None) -> Run:
     """A loop of one's own with the drop-in scaler."""
     run, model = Run(), Net()
     model.seen = run.multipliers
-    optimizer, made = make_optimizer(model, setting), GradScaler("cpu")
+    optimizer, made = make_optimizer(model, setting, run), GradScaler("cpu")
     schedule = make_schedule(optimizer)
     if state is not None:
         for part, saved in zip((model, optimizer, made, schedule), state, strict=True):
@@ -122,11 +176,17 @@ def scaler(first: int, last: int, setting: Setting, state: Any = None) -> Run:
     return run
 
 
-def precision(first: int, last: int, setting: Setting, state: Any = None) -> Run:
+def precision(first: int, last: int, setting: Setting, state: Any = None, make: Any = make_optimizer) -> Run:
     """The front door."""
-    run, model = Run(), Net()
-    model.seen = run.multipliers
-    optimizer = make_optimizer(model, setting)
+    return _through_the_door(Net(), first, last, setting, state, make)
+
+
+def _through_the_door(
+    model: nn.Module, first: int, last: int, setting: Setting, state: Any, make: Any = make_optimizer
+) -> Run:
+    run = Run()
+    _inner(model).seen = run.multipliers
+    optimizer = make(model, setting, run)
     schedule = make_schedule(optimizer)
     door = Precision("fp16-mixed", optimizer, model=model, max_norm=setting.max_norm, scheduler=schedule)
     if state is not None:
@@ -141,6 +201,140 @@ def precision(first: int, last: int, setting: Setting, state: Any = None) -> Run
     return run
 
 
+def _inner(model: nn.Module) -> Any:
+    return getattr(model, "module", model)
+
+
+def compiled(first: int, last: int, setting: Setting, state: Any = None) -> Run:
+    """The front door around a compiled layer."""
+    torch._dynamo.reset()
+    model = Net()
+    model.linear.compile(backend="aot_eager", fullgraph=True)
+    return _through_the_door(model, first, last, setting, state)
+
+
+def ddp(first: int, last: int, setting: Setting, state: Any = None) -> Run:
+    """The front door, and torch's DistributedDataParallel."""
+    return _through_the_door(nn.parallel.DistributedDataParallel(Net()), first, last, setting, state)
+
+
+def fsdp1(first: int, last: int, setting: Setting, state: Any = None) -> Run:
+    """FullyShardedDataParallel with its own mixed precision, and the sharded scaler."""
+    from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
+
+    half = MixedPrecision(param_dtype=torch.float16, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    model = FullyShardedDataParallel(Net(), device_id=torch.device("cpu"), mixed_precision=half, use_orig_params=True)
+    return _sharded(model, first, last, setting, state)
+
+
+def fsdp2(first: int, last: int, setting: Setting, state: Any = None) -> Run:
+    """fully_shard with its own mixed precision, and the sharded scaler. PyTorch shards no fused SGD: it is AdamW."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    half = MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    model = fully_shard(Net(), mesh=init_device_mesh("cpu", (dist.get_world_size(),)), mp_policy=half)
+    return _sharded(model, first, last, replace(setting, adam=setting.adam or setting.fused), state)
+
+
+def _sharded(model: nn.Module, first: int, last: int, setting: Setting, state: Any) -> Run:
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    run = Run()
+    inner: Any = getattr(model, "_fsdp_wrapped_module", model)
+    inner.seen = run.multipliers
+    optimizer = make_optimizer(model, setting, run)
+    schedule, made = make_schedule(optimizer), ShardedGradScaler("cpu")
+    if state is not None:
+        weights, states = get_state_dict(model, optimizer)
+        saved = {"model": weights, "optimizer": states}
+        dcp.load(saved, checkpoint_id=state[0])
+        set_state_dict(model, optimizer, model_state_dict=saved["model"], optim_state_dict=saved["optimizer"])
+        made.load_state_dict(state[1])
+        schedule.load_state_dict(state[2])
+    for step in range(first, last):
+        optimizer.zero_grad()
+        data = batch(step, setting.overflow)
+        loss = model(data["x"].half(), data["y"], data["factor"])["loss"]
+        made.scale(loss).backward()
+        made.step(optimizer, max_norm=setting.max_norm)
+        made.update()
+        if made.report(optimizer).applied:
+            schedule.step()
+        run.note(model, made.report(optimizer), optimizer)
+    weights, states = get_state_dict(model, optimizer)
+    folder = [tempfile.mkdtemp()]
+    dist.broadcast_object_list(folder)
+    dcp.save({"model": weights, "optimizer": states}, checkpoint_id=folder[0])
+    run.state = (folder[0], copy.deepcopy(made.state_dict()), copy.deepcopy(schedule.state_dict()))
+    return run
+
+
+def deepspeed(first: int, last: int, setting: Setting, state: Any = None) -> Run:
+    """DeepSpeed's engine with the fp16 section and ZeRO 1, read by the reader."""
+    import deepspeed
+    from deepspeed.accelerator import get_accelerator
+
+    from mixprec.integrations.deepspeed import LossScaleReader
+
+    get_accelerator().is_fp16_supported = lambda: True  # it asks for AVX512-FP16; slower without it, not wrong
+    run, model = Run(), Net()
+    optimizer = make_optimizer(model, replace(setting, monitored=False), run)
+    config = {
+        "train_micro_batch_size_per_gpu": 4,
+        "gradient_clipping": setting.max_norm or 0.0,
+        "zero_optimization": {"stage": 1},
+        "zero_allow_untested_optimizer": True,
+        "fp16": {"enabled": True, "initial_scale_power": 16, "hysteresis": 1, "loss_scale_window": 2000},
+    }
+    engine = deepspeed.initialize(
+        model=model, optimizer=optimizer, lr_scheduler=make_schedule(optimizer), config=config
+    )[0]
+    engine.module.seen = run.multipliers
+    if state is not None:
+        engine.load_checkpoint(state)
+    folder = Path(tempfile.mkdtemp())
+    reader = LossScaleReader(engine, folder=folder)
+    for step in range(first, last):
+        data = batch(step, setting.overflow)
+        loss = engine(data["x"].half(), data["y"], data["factor"])["loss"]
+        engine.backward(loss)
+        engine.step()
+        run.note(engine.module, reader.read(loss), engine.optimizer)
+    reader.close()
+    run.watched = [(record.step, record.reason, record.scale) for record in read_run(folder).steps]
+    run.findings = [finding.code for finding in reader.findings]
+    saved = [tempfile.mkdtemp()]
+    dist.broadcast_object_list(saved)
+    engine.save_checkpoint(saved[0])
+    run.state = saved[0]
+    return run
+
+
+def bitsandbytes(first: int, last: int, setting: Setting, state: Any = None) -> Run:
+    """The front door over an optimizer of bitsandbytes."""
+
+    def make(model: nn.Module, setting: Setting, run: Run) -> torch.optim.Optimizer:
+        from bitsandbytes.optim import AdamW8bit
+
+        return _watched(AdamW8bit(model.parameters(), RATE), model, setting, run)
+
+    return precision(first, last, setting, state, make)
+
+
+def torchao(first: int, last: int, setting: Setting, state: Any = None) -> Run:
+    """The front door over an optimizer of torchao, run without the compiler that it asks for by itself."""
+
+    def make(model: nn.Module, setting: Setting, run: Run) -> torch.optim.Optimizer:
+        from torchao.optim import AdamW8bit
+
+        return _watched(AdamW8bit(model.parameters(), RATE), model, setting, run)
+
+    with torch.compiler.set_stance("force_eager"):
+        return precision(first, last, setting, state, make)
+
+
 def accelerate(first: int, last: int, setting: Setting, state: Any = None) -> Run:
     """Accelerate's accelerator, prepared model, optimizer and schedule."""
     from accelerate.state import AcceleratorState, PartialState
@@ -151,7 +345,7 @@ def accelerate(first: int, last: int, setting: Setting, state: Any = None) -> Ru
     PartialState._reset_state()
     run, model = Run(), Net()
     model.seen = run.multipliers
-    optimizer = make_optimizer(model, setting)
+    optimizer = make_optimizer(model, setting, run)
     accelerator = MixprecAccelerator(mixed_precision="fp16", cpu=True)
     prepared, stepped, schedule = accelerator.prepare(model, optimizer, make_schedule(optimizer))
     if state is not None:
@@ -178,7 +372,7 @@ def fabric(first: int, last: int, setting: Setting, state: Any = None) -> Run:
 
     run, model = Run(), Net()
     model.seen = run.multipliers
-    optimizer = make_optimizer(model, setting)
+    optimizer = make_optimizer(model, setting, run)
     schedule = make_schedule(optimizer)
     plugin = MixprecFabricPrecision("fp16-mixed", "cpu", max_norm=setting.max_norm)
     made = Fabric(accelerator="cpu", devices=1, plugins=[plugin])
@@ -220,7 +414,7 @@ def lightning(first: int, last: int, setting: Setting, state: Any = None) -> Run
             return DataLoader([batch(self.trainer.current_epoch, setting.overflow)], batch_size=None)
 
         def configure_optimizers(self) -> Any:
-            optimizer = make_optimizer(self.net, setting)
+            optimizer = make_optimizer(self.net, setting, run)
             return [optimizer], [{"scheduler": make_schedule(optimizer), "interval": "step"}]
 
         def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
@@ -263,7 +457,7 @@ def transformers(first: int, last: int, setting: Setting, state: Any = None) -> 
     PartialState._reset_state()
     run, model = Run(), Net()
     model.seen = run.multipliers
-    optimizer = make_optimizer(model, setting)
+    optimizer = make_optimizer(model, setting, run)
     data = [{k: v[row] for k, v in batch(step, setting.overflow).items()} for step in range(8) for row in range(4)]
 
     class InOrder(MixprecTrainer):
@@ -302,12 +496,70 @@ def transformers(first: int, last: int, setting: Setting, state: Any = None) -> 
     return run
 
 
-DRIVERS: dict[str, tuple[str | None, Driver]] = {
-    "scaler": (None, scaler),
-    "precision": (None, precision),
-    "accelerate": ("accelerate", accelerate),
-    "fabric": ("lightning", fabric),
-    "lightning": ("lightning", lightning),
-    "transformers": ("transformers", transformers),
+STACKS: dict[str, tuple[str | None, Driver, int]] = {
+    "scaler": (None, scaler, 1),
+    "precision": (None, precision, 1),
+    "compile": (None, compiled, 1),
+    "ddp": (None, ddp, 2),
+    "fsdp1": (None, fsdp1, 2),
+    "fsdp2": (None, fsdp2, 2),
+    "accelerate": ("accelerate", accelerate, 1),
+    "fabric": ("lightning", fabric, 1),
+    "lightning": ("lightning", lightning, 1),
+    "transformers": ("transformers", transformers, 1),
+    "deepspeed": ("deepspeed", deepspeed, 2),
+    "bitsandbytes": ("bitsandbytes", bitsandbytes, 1),
+    "torchao": ("torchao", torchao, 1),
 }
-"""Stack to the package that it needs, and its driver."""
+"""Stack to the package that it needs, its driver, and how many ranks run it."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Steps `first` to `last` of a training; `after` names the scenario that it goes on from."""
+
+    first: int
+    last: int
+    setting: Setting
+    after: str | None = None
+
+
+_TWICE = Setting(overflow=(1, 4), adam=True)
+
+SCENARIOS = {
+    "skipping": Scenario(0, 4, Setting(overflow=(1,))),
+    "whole": Scenario(0, 6, _TWICE),
+    "stopped": Scenario(0, 3, _TWICE),
+    "resumed": Scenario(3, 6, _TWICE, after="stopped"),
+    "clipped": Scenario(0, 3, Setting(max_norm=0.02)),
+    "faulty": Scenario(0, 4, Setting(overflow=(1, 2), monitored=True)),
+    "healthy": Scenario(0, 4, Setting(monitored=True)),
+}
+
+
+class Runs:
+    """The scenarios of one stack, each run once."""
+
+    def __init__(self, stack: str) -> None:
+        self._driver = STACKS[stack][1]
+        self._ran: dict[tuple[str, bool], Run] = {}
+
+    def __call__(self, name: str, fused: bool = False) -> Run:
+        """What `name` came to, with a fused optimizer or another."""
+        if (name, fused) not in self._ran:
+            scenario = SCENARIOS[name]
+            state = None if scenario.after is None else self(scenario.after, fused).state
+            setting = replace(scenario.setting, fused=fused)
+            self._ran[name, fused] = self._driver(scenario.first, scenario.last, setting, state).finish()
+        return self._ran[name, fused]
+
+    def all(self) -> dict[tuple[str, bool], Run]:
+        """Every scenario, saved as it is."""
+        for name in SCENARIOS:
+            for fused in (False, True):
+                self(name, fused)
+        return self._ran
+
+
+NOT_FUSED = ("bitsandbytes", "torchao")
+"""Stacks whose optimizers have no fused form."""

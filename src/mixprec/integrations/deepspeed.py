@@ -5,9 +5,10 @@
     engine, *_ = deepspeed.initialize(...)
     reader = LossScaleReader(engine, folder="runs/first")
     for inputs, targets in loader:
-        engine.backward(loss_fn(engine(inputs), targets))
+        loss = loss_fn(engine(inputs), targets)
+        engine.backward(loss)
         engine.step()
-        report = reader.read()
+        report = reader.read(loss)
 
 `export_scale` and `import_scale` move the loss scale between an engine and any layout that `mixprec convert-scaler`
 knows. Where DeepSpeed uses a `torch.amp.GradScaler` (`torch_autocast` in fp16 without ZeRO), `use_mixprec` puts
@@ -79,11 +80,19 @@ class LossScaleReader:
         self._alerts, self._on_alert = Alerts(None), on_alert
         self._sink = None if folder is None else JsonlSink(folder)
         self._begun = False
+        self._loss: float | None = None
         self._scale, self._steps = loss_scale(engine), int(engine.global_steps)
         self._skipped = int(engine.skipped_steps)
 
-    def read(self) -> StepReport:
-        """The outcome of the last `engine.step()`; `ACCUMULATING` inside a window."""
+    def read(self, loss: Tensor | float | None = None) -> StepReport:
+        """The outcome of the last `engine.step()`; `ACCUMULATING` inside a window.
+
+        loss: what `engine.backward` was given, for the record and for the alerts that look at it.
+
+        **Cost** a host sync for a loss on an accelerator.
+        """
+        if loss is not None:
+            self._loss = (self._loss or 0.0) + float(loss)
         before, self._scale = self._scale, loss_scale(self.engine)
         if self.engine.global_steps == self._steps:
             return self._report(False, before, StepReason.ACCUMULATING)
@@ -128,7 +137,9 @@ class LossScaleReader:
             reason=report.reason.value,
             grad_norm=report.grad_norm,
             lr=float(self.engine.get_lr()[0]),
+            loss=self._loss,
         )
+        self._loss = None
         if self._sink is not None:
             if not self._begun:
                 rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
