@@ -21,6 +21,7 @@ from mixprec.lint.dtypes._given import Given
 from mixprec.lint.dtypes._graph import with_graph
 from mixprec.lint.dtypes._joins import element, join
 from mixprec.lint.dtypes._region import rule_of
+from mixprec.lint.dtypes._shift import subtracts_maximum
 from mixprec.lint.dtypes._state import Event
 from mixprec.lint.dtypes._values import (
     NONE,
@@ -96,8 +97,10 @@ class Expressions(Displays):
     def _binary(self, node: ast.BinOp, frame: Frame) -> Value:
         first, second = self.value(node.left, frame), self.value(node.right, frame)
         value = self.combine(node.op, first, second, node, frame)
-        if isinstance(value, Tensor) and isinstance(node.op, ast.Sub) and _subtracts_maximum(node):
+        if isinstance(value, Tensor) and isinstance(node.op, ast.Sub) and subtracts_maximum(node, frame.view):
             return replace(value, bounds=Bounds(high=0.0))
+        if isinstance(value, Tensor) and isinstance(first, Tensor) and _squares(node):
+            return replace(value, bounds=first.bounds.squared())
         return value
 
     def combine(
@@ -209,20 +212,10 @@ def _constant(operator: ast.operator, first: Const, second: Const) -> Value:
     return Const(found) if found is not OPEN_CONSTANT else (NUMBER if numeric else UNKNOWN)
 
 
-def _subtracts_maximum(node: ast.BinOp) -> bool:
-    """`x - x.max(...)`, `x - x.amax(...)`, `x - torch.max(x, ...)[0]`, however detached."""
-    left = ast.unparse(node.left)
-    for inner in ast.walk(node.right):
-        if (
-            isinstance(inner, ast.Call)
-            and isinstance(inner.func, ast.Attribute)
-            and inner.func.attr in ("max", "amax", "logsumexp")
-        ):
-            subject = inner.func.value
-            given = ast.unparse(inner.args[0]) if inner.args else ""
-            if left in (ast.unparse(subject), given):
-                return True
-    return False
+def _squares(node: ast.BinOp) -> bool:
+    """`x * x`."""
+    named = isinstance(node.op, ast.Mult) and isinstance(node.left, (ast.Name, ast.Attribute))
+    return named and ast.unparse(node.left) == ast.unparse(node.right)
 
 
 def is_affected(call: Call) -> bool:
