@@ -263,3 +263,17 @@ def test_what_a_monitor_looks_at_is_no_part_of_the_step():
         return [(record.op, record.phase, record.location.line) for record in tracer.records]
 
     assert ops(watched=True) == ops(watched=False)
+
+
+def test_the_backward_of_a_penalty_has_the_line_of_its_forward():
+    """`create_graph` makes nodes in backward; what runs in theirs belongs to the line of the forward op."""
+    model = nn.Linear(3, 1)
+    x = torch.ones(2, 3, requires_grad=True)
+    with Tracer(model, keep="all") as tracer:
+        out = model(x).pow(3).sum()
+        (slope,) = torch.autograd.grad(out, x, create_graph=True)
+        slope.square().sum().backward()
+
+    known = [record.location.line is not None for record in tracer.records if record.phase == "backward"]
+    assert known.count(False) <= 2  # what accumulates into the leaves
+    assert len(known) > 8

@@ -246,6 +246,8 @@ class Tracer:
         place = places.get(number, _Place(None, None, Here(owner and owner.rpartition(".")[0], None), Call(), ""))
         if who.file is not None:
             place = place._replace(file=who.file, line=who.line)
+        if torch.is_grad_enabled():  # `create_graph`: what this op made has a backward of its own
+            self._places.setdefault(torch._C._autograd._get_sequence_nr() - 1, place)
         return place
 
     def _claim(self, place: _Place, who: Asked) -> None:

@@ -383,3 +383,25 @@ def test_a_step_that_fails_in_the_place_of_the_one_asked_for_is_saved_as_a_failu
         take(model, optimizer, scaler, [batch()])
 
     assert [(one.kind, one.step) for one in load_incidents(tmp_path)] == [("skipped", 0), ("underflow", 1)]
+
+
+@pytest.mark.parametrize("optimizer", ["plain", "fused"])
+@pytest.mark.parametrize("near", [True, False])
+def test_a_bad_loss_whose_gradients_are_finite_is_saved_before_it_is_applied(tmp_path, monkeypatch, optimizer, near):
+    """A scaler looks at gradients alone and takes the step; weights are those before it, beside a skip that is one."""
+    monkeypatch.setattr("mixprec.monitor.incident._window.far", lambda tensors: not near)
+    model, adam, scaler = (fused if optimizer == "fused" else setup)(SCALERS["torch"]())
+    with watched(tmp_path):
+        for extra in (0.0, float("inf"), 0.0):
+            if extra:
+                weights = copy.deepcopy(dict(model.named_parameters()))
+            loss = model(batch())["out"].float().pow(2).mean() + extra
+            adam.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.step(adam)
+            scaler.update()
+        take(model, adam, scaler, [batch()], gain=torch.tensor(float("inf")))
+
+    assert [(one.kind, one.step) for one in load_incidents(tmp_path)] == [("loss", 1), ("skipped", 3)]
+    saved = load_incidents(tmp_path)[0].weights(0)
+    assert all(torch.equal(saved[name], parameter) for name, parameter in weights.items())

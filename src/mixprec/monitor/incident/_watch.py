@@ -30,8 +30,8 @@ _WORTH_A_STEP = {"MP060": "underflow"}
 class IncidentWatch(Windows):
     """Hears training, in the whole process, while its `with` block runs, and saves the steps that fail to `store`.
 
-    Saved is a step that a scaler skipped, one whose loss is not finite before its optimizer steps (without a scaler),
-    and one that the script left out by hand after such a loss. Of the failures of one kind the 1st, 2nd, 4th, 8th, …
+    Saved is a step that a scaler skipped, one whose loss is not finite though its optimizer steps, and one that the
+    script left out by hand after such a loss. Of the failures of one kind the 1st, 2nd, 4th, 8th, …
     are saved, so that a run that skips every step writes ever less.
 
     - `models`: the top-level modules; those that are called are found by themselves.

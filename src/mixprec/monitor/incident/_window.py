@@ -1,9 +1,10 @@
 """A window is what one optimizer step is made of: from the end of the step before to the moment that decides this one.
 
 It opens when the step before has ended and holds the calls of top-level modules and the loaded batches by reference.
-It is judged once, before anything is changed: at `update` of a scaler, at `step` of an optimizer without one, when
-gradients that were never used are cleared, or at the next call after a loss that the script tested and left. Then the
-step is over. The same windows are counted when a step is recorded and when it is replayed.
+It is judged once, before anything is changed: at `update` of a scaler, at `step` of an optimizer without one or with a
+loss that is not finite, when gradients that were never used are cleared, or at the next call after a loss that the
+script tested and left. Then the step is over. The same windows are counted when a step is recorded and when it is
+replayed.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class Windows(Listener):
     """Follows windows. Subclasses override `opened`, `judged` and `closed`.
 
     **Cost** per step: the random states, references to the calls' arguments, a copy of the buffers that the forward
-    changes (batch norm), and without a scaler a small copy of whether the loss is finite, for which the host waits
-    before the optimizer steps: until the forward is done, while backward is still queued on the device.
+    changes (batch norm), and a small copy of whether the loss is finite, for which the host waits before the optimizer
+    steps: until the forward is done, while backward is still queued on the device.
     """
 
     def __init__(self, models: tuple[nn.Module, ...] = ()) -> None:
@@ -179,10 +180,14 @@ class Windows(Listener):
         """Judges the window where no scaler does."""
         self.settled()
         self._add(optimizer)
-        if self._so_far.scaled:  # a scaler calls it when it has decided, or has it decide (a fused one)
-            self._so_far.stepping[id(optimizer)] = getattr(optimizer, "found_inf", None) is not None
-        else:
-            self._judge("loss" if self._bad_loss() else None)
+        bad = not self._so_far.judged and self._bad_loss()
+        if not self._so_far.scaled:
+            self._judge("loss" if bad else None)
+            return
+        flag = getattr(optimizer, "found_inf", None)  # a fused optimizer's, which decides by it
+        self._so_far.stepping[id(optimizer)] = flag is not None
+        if bad and not (isinstance(flag, Tensor) and float(flag) > 0):
+            self._judge("loss")  # a scaler looks at gradients alone: this step is taken
 
     def stepped(self, optimizer: Optimizer) -> None:
         """Without a scaler the step is over."""
@@ -203,7 +208,7 @@ class Windows(Listener):
 
     def before_update(self, scaler: Any, new_scale: Any) -> None:
         """Judges the window by what the scaler found."""
-        if not scaler.is_enabled():
+        if not scaler.is_enabled() or self._so_far.judged:
             return
         self.moment.scaler = scaler
         if self._all_stepped():
@@ -269,8 +274,9 @@ class Windows(Listener):
         if self._so_far.judged:
             return
         self._complete(kind or "")
-        if kind is not None:
+        if kind == "skipped":
             self._note_who_stepped()
+        if kind is not None:
             self.read()
         self.judged(kind)
 
@@ -306,7 +312,7 @@ class Windows(Listener):
     def _note_losses(self, outputs: tuple[Tensor, ...]) -> None:
         losses = [output.detach() for output in outputs if isinstance(output, Tensor)]
         self._so_far.losses += losses
-        if not self._so_far.scaled and far(losses):
+        if far(losses):
             with self.looking():
                 self._so_far.finite += [finite_flag(loss) for loss in losses]
 
@@ -320,7 +326,7 @@ class Windows(Listener):
         if len(self._so_far.finite) == len(self._so_far.losses):
             return not all(all(flight.read()["finite"]) for flight in self._so_far.finite)
         with self.looking():
-            return not all(bool(torch.isfinite(loss).all()) for loss in self._so_far.losses)
+            return not all(_finite(loss) for loss in self._so_far.losses)
 
     def _add(self, optimizer: Optimizer) -> None:
         if optimizer not in self.moment.optimizers:
@@ -389,6 +395,10 @@ def _kwargs_of_call() -> dict[str, Any]:
             return found if isinstance(found, dict) else {}
         frame = frame.f_back
     return {}
+
+
+def _finite(loss: Tensor) -> bool:
+    return math.isfinite(loss.item()) if loss.numel() == 1 else bool(torch.isfinite(loss).all())
 
 
 def _flags(scaler: Any) -> tuple[Tensor, ...]:

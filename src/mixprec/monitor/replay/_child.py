@@ -106,7 +106,8 @@ class _Replaying(Windows):
         if self._previous:
             return
         optimizers, scaler = self._last if self._incident.step else ((), self._scaler)
-        place_state(self._incident, list(self._roots), optimizers, scaler, self._options["scale"])
+        with self.looking():
+            place_state(self._incident, list(self._roots), optimizers, scaler, self._options["scale"])
         if states is not None:
             states.restore()
 

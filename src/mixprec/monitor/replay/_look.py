@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mixprec._trace import Tracer, flushes, locate, room
 from mixprec.monitor.replay._result import Traced
+from mixprec.records import OpRecord
 
 __all__ = ["descend", "summed_up"]
 
@@ -30,9 +31,9 @@ def descend(traced: Traced, trace: Callable[[float], Traced]) -> float | None:
 def summed_up(tracer: Tracer, scale: float | None, deep: bool, since: int = 0) -> Traced:
     """Origin, room for the loss scale and flushed gradients of what `tracer` (keep="all", exact=True) saw.
 
-    `deep` keeps the records, `since` leaves out the ops before that index.
+    `deep` keeps the records, `since` leaves out the ops before that index that the step does not depend on.
     """
-    records = tuple(record for record in tracer.records if record.index >= since)
+    records = _of_the_step(tracer.records, since)
     lost = flushes(records, scale or 1.0)
     worst = sorted(lost, key=lambda flush: -flush.zeroed - flush.subnormal)[:_MOST]
     return Traced(
@@ -43,3 +44,14 @@ def summed_up(tracer: Tracer, scale: float | None, deep: bool, since: int = 0) -
         compiled=tracer.compiled,
         records=records if deep else (),
     )
+
+
+def _of_the_step(records: Sequence[OpRecord], since: int) -> tuple[OpRecord, ...]:
+    """The ops from index `since` on, and those before it whose results they use, directly or not."""
+    kept: list[OpRecord] = []
+    used: set[int] = set()
+    for record in sorted(records, key=lambda record: -record.index):
+        if record.index >= since or record.index in used:
+            kept.append(record)
+            used.update(source for source in record.sources if source is not None)
+    return tuple(reversed(kept))

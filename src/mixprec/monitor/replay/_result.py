@@ -82,11 +82,14 @@ class Replay:
 
     @property
     def headline(self) -> str:
-        """The op at fault and what it did, in a sentence; of a healthy step, where most gradients were lost."""
+        """The op at fault and what it did, in a sentence; of a healthy step what it lost or hid."""
         first = None if self.traced is None else self.traced.origin.first
         if first is not None:
             return f"{place(first)}: {_did(first, self.traced)}"
         lost = self.most_lost
+        if lost is None and self.traced is not None and self.traced.origin.hidden:
+            one = self.traced.origin.hidden[0]
+            return f"{place(one)}: {_did(one, self.traced)} Later ops hid it."
         if lost is None:
             return "No op made an Inf or NaN that mattered."
         return (
@@ -115,7 +118,7 @@ def _did(record: OpRecord, traced: Traced | None) -> str:
         )
         if there
     )
-    made_of = "Inf" if any(one.infs for one in record.inputs) else "finite numbers"
+    made_of = "Inf" if any(one.infs for one in record.inputs) else "finite numbers" if record.inputs else "no numbers"
     dtype = f" ({record.outputs[0].dtype})" if record.outputs else ""
     return f"{record.op} made {made} of {made_of} in {record.phase}{dtype}."
 
