@@ -59,6 +59,32 @@ for x, y in loader:
     scaler.update()
 """
 
+RANKS = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def agreed(finite):
+    flag = finite.float()
+    dist.all_reduce(flag, op=dist.ReduceOp.MIN)
+    return not flag
+
+
+model = DistributedDataParallel(torch.nn.Linear(8, 1).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+for x, y in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+    if TEST:
+        continue
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
 PRODUCTS = """
 import torch
 
@@ -268,6 +294,9 @@ with torch.autocast("cuda", enabled=False):
     ),
     "an optimizer that is only unscaled": Pair(
         "MP209", HALVES.replace("STEP", "pass"), HALVES.replace("STEP", "scaler.step(second)")
+    ),
+    "the loss itself is asked whether it is finite": Pair(
+        "MP161", RANKS.replace("TEST", "not loss.isfinite()"), RANKS.replace("TEST", "agreed(loss.isfinite())")
     ),
 }
 

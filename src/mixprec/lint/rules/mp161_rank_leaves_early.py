@@ -12,6 +12,8 @@ from mixprec.lint.protocol import last_name
 from mixprec.records import Finding, Severity
 
 _FINITE = frozenset({"isfinite", "isinf", "isnan"})
+_READING = _FINITE | {"abs", "all", "any", "bool", "cpu", "detach", "float", "item", "max", "mean", "sum"}
+"""Calls whose results are this rank's own."""
 _DISTRIBUTED = re.compile(r"DistributedDataParallel|init_process_group|fully_shard|FullyShardedDataParallel")
 _SHARED = re.compile(r"reduce|gather|broadcast", re.IGNORECASE)
 
@@ -95,15 +97,26 @@ def _left(view: FileView, test: ast.If) -> ast.AST | None:
 
 
 def _is_local(test: ast.If, scope: ast.AST) -> bool:
-    """Whether the test asks for the finiteness of a value that no collective before it has touched."""
+    """Whether the test asks for the finiteness of a value that no collective before it has touched.
+
+    A function that the value is given to may be one that asks the other ranks.
+    """
+    if any(isinstance(node, ast.Call) and last_name(node.func) not in _READING for node in ast.walk(test.test)):
+        return False
     asked = [n for n in ast.walk(test.test) if isinstance(n, ast.Call) and last_name(n.func) in _FINITE]
-    names = {last_name(arg) for call in asked for arg in call.args} - {""}
+    names = {last_name(value) for call in asked for value in _subjects(call)} - {""}
     if not names and not any(_is_nan_test(node) for node in ast.walk(test.test)):
         return False
     return not any(
         isinstance(node, ast.Call) and _SHARED.search(last_name(node.func)) and node.lineno <= test.lineno
         for node in ast.walk(scope)
     )
+
+
+def _subjects(call: ast.Call) -> list[ast.expr]:
+    """`loss` of `torch.isfinite(loss)` and of `loss.isfinite()`."""
+    own = [call.func.value] if isinstance(call.func, ast.Attribute) and not call.args else []
+    return [*call.args, *own]
 
 
 def _is_nan_test(node: ast.AST) -> bool:
