@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -166,8 +167,27 @@ class Tracer:
         finally:
             self._paused = before
 
-    def _step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        """A closure that the step is given is forward and backward, as ever (Lightning trains in one)."""
         self._thread.stepping = 1
+        if not any(map(callable, (*args, *kwargs.values()))):
+            return None
+        return tuple(map(self._beside, args)), {name: self._beside(value) for name, value in kwargs.items()}
+
+    def _beside(self, closure: Any) -> Any:
+        """`closure`, in which the optimizer's phase is suspended; anything else as it is."""
+        if not callable(closure):
+            return closure
+
+        @functools.wraps(closure)
+        def beside(*args: Any, **kwargs: Any) -> Any:
+            before, self._thread.stepping = self._thread.stepping, 0
+            try:
+                return closure(*args, **kwargs)
+            finally:
+                self._thread.stepping = before
+
+        return beside
 
     def _step_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._thread.stepping = 0
