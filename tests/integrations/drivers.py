@@ -393,13 +393,35 @@ def fabric(first: int, last: int, setting: Setting, state: Any = None) -> Run:
 
 def lightning(first: int, last: int, setting: Setting, state: Any = None) -> Run:
     """Lightning's Trainer; an epoch is one step, so that a checkpoint at its end resumes exactly."""
+    from mixprec.integrations.lightning import MixprecPrecision
+
+    return _by_a_trainer(MixprecPrecision("fp16-mixed", "cpu"), last=last, setting=setting, state=state)
+
+
+def lightning_fsdp(first: int, last: int, setting: Setting, state: Any = None) -> Run:
+    """Lightning's Trainer under FSDP. Lightning refuses a CPU where the strategy is exactly its own class, and does not
+    hand FSDP the device, without which PyTorch refuses one.
+    """
+    from lightning.pytorch.plugins.environments import LightningEnvironment
+    from lightning.pytorch.strategies import FSDPStrategy
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    from mixprec.integrations.lightning import MixprecFSDPPrecision
+
+    class OnCpu(FSDPStrategy):
+        def _setup_model(self, model: nn.Module) -> nn.Module:
+            half, device = self.mixed_precision_config, torch.device("cpu")
+            return FullyShardedDataParallel(model, device_id=device, mixed_precision=half, use_orig_params=True)
+
+    plugins = [MixprecFSDPPrecision("fp16-mixed", "cpu"), LightningEnvironment()]
+    return _by_a_trainer(*plugins, last=last, setting=setting, state=state, strategy=OnCpu(state_dict_type="sharded"))
+
+
+def _by_a_trainer(plugin: Any, *others: Any, last: int, setting: Setting, state: Any, strategy: Any = "auto") -> Run:
     from lightning.pytorch import LightningModule, Trainer
     from lightning.pytorch.callbacks import Callback
 
-    from mixprec.integrations.lightning import MixprecPrecision
-
     run = Run()
-    plugin = MixprecPrecision("fp16-mixed", "cpu")
 
     class Module(LightningModule):
         def __init__(self) -> None:
@@ -423,15 +445,17 @@ def lightning(first: int, last: int, setting: Setting, state: Any = None) -> Run
 
     class Noting(Callback):
         def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
-            run.note(module.net, plugin.report, trainer.optimizers[0])
+            run.note(trainer.strategy.model, plugin.report, trainer.optimizers[0])
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's hints, and what it uses that pytree deprecates
         trainer = Trainer(
             accelerator="cpu",
-            devices=1,
+            devices=dist.get_world_size() if others else 1,
+            strategy=strategy,
+            use_distributed_sampler=False,
             max_epochs=last,
-            plugins=[plugin],
+            plugins=[plugin, *others],
             gradient_clip_val=setting.max_norm,
             logger=False,
             enable_checkpointing=False,
@@ -441,7 +465,10 @@ def lightning(first: int, last: int, setting: Setting, state: Any = None) -> Run
             callbacks=[Noting()],
         )
         trainer.fit(Module(), ckpt_path=state, weights_only=False)
-        run.state = str(Path(tempfile.mkdtemp()) / "last.ckpt")
+        folder = [tempfile.mkdtemp()]
+        if dist.is_initialized():
+            dist.broadcast_object_list(folder)
+        run.state = str(Path(folder[0]) / "last.ckpt")
         trainer.save_checkpoint(run.state)
     return run
 
@@ -506,6 +533,7 @@ STACKS: dict[str, tuple[str | None, Driver, int]] = {
     "accelerate": ("accelerate", accelerate, 1),
     "fabric": ("lightning", fabric, 1),
     "lightning": ("lightning", lightning, 1),
+    "lightning_fsdp": ("lightning", lightning_fsdp, 2),
     "transformers": ("transformers", transformers, 1),
     "deepspeed": ("deepspeed", deepspeed, 2),
     "bitsandbytes": ("bitsandbytes", bitsandbytes, 1),

@@ -11,10 +11,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # what the stacks themselves warn of is not ours to judge
 ]
 
-RANKS = ("ddp", "fsdp1", "fsdp2", "deepspeed")
+RANKS = ("ddp", "fsdp1", "fsdp2", "lightning_fsdp", "deepspeed")
 STACKS = (
-    *("scaler", "precision", "compile", "ddp", "fsdp1", "fsdp2", "accelerate", "fabric", "lightning", "transformers"),
-    *("deepspeed", "bitsandbytes", "torchao"),
+    *("scaler", "precision", "compile", "ddp", "fsdp1", "fsdp2", "accelerate", "fabric", "lightning", "lightning_fsdp"),
+    *("transformers", "deepspeed", "bitsandbytes", "torchao"),
 )
 QUANTIZED = ("bitsandbytes", "torchao")
 ADAPTIVE = {("bitsandbytes", False), ("torchao", False), ("fsdp2", True)}
