@@ -9,6 +9,7 @@ from mixprec._hardware import Accelerator, Traits, accelerator_named, accelerato
 from mixprec._policy import Policy
 from mixprec.audit._bound import bound_of
 from mixprec.audit._casts import casts_of
+from mixprec.audit._clocks import clocks_of
 from mixprec.audit._flags import Flags
 from mixprec.audit._forecast import forecasts_of
 from mixprec.audit._log import Kind, Phase, Step
@@ -53,6 +54,7 @@ def assemble(
         products=products,
         casts=casts_of(step),
         syncs=syncs_of(step),
+        clocks=clocks_of(step, kind),
         ops=op_rows(step, rules),
         promotions=promotions_of(step, rules),
         regions=_regions(step),

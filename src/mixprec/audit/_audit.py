@@ -15,6 +15,7 @@ from mixprec._hardware import probe
 from mixprec._policy import Policy
 from mixprec._taps import listen
 from mixprec.audit._assemble import assemble
+from mixprec.audit._counters import profiled_peak, with_counters, with_inside
 from mixprec.audit._flags import flags_now
 from mixprec.audit._log import Mark, Step
 from mixprec.audit._measure import measured, quick
@@ -39,8 +40,10 @@ def audit(
 ) -> AuditReport:
     """Audits `step`, a function without arguments that runs one training step (or one forward pass) of `model`.
 
-    `step` is called `warmup` times, then `timed` times under the clock, then once under watch; with `measure` also
-    `timed` times in float32, float16 and bfloat16, by overriding the dtype of the autocast regions that it enters.
+    `step` is called `warmup` times, then `timed` times under the clock, then once under watch. With `measure` also
+    `timed` times in float32, float16 and bfloat16, by overriding the dtype of the autocast regions that it enters, and
+    on a CPU once under PyTorch's profiler, which sees what kernels allocate inside. On a GPU the peaks of its memory
+    counters are reset.
     `accelerator` is a name that `mixprec device` lists: what the bound is for, by default the device that runs the
     steps, or an A100 where that is a CPU. `policy` explains the ops, by default PyTorch's own list.
 
@@ -48,7 +51,7 @@ def audit(
 
     Raises: MisuseError where nothing ran, UnknownNameError for the accelerator; whatever `step` raises.
 
-    **Cost**: `warmup` + `timed` + 1 steps (three times `timed` more with `measure`). The watched one takes some
+    **Cost**: `warmup` + `timed` + 1 steps (three times `timed` and one more with `measure`). The watched one takes some
     40 µs more per op, and a synchronisation per timed step on a GPU.
 
     ```python
@@ -64,6 +67,9 @@ def audit(
         step()
     device = _device_of(model)
     seconds = [_timed(step, device) for _ in range(timed)]
+    highest = profiled_peak(step) if measure and device.type == "cpu" else None
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
     watched = _watched(recording, model, step)
     report = assemble(
         watched,
@@ -76,7 +82,8 @@ def audit(
     rows = [StepTime(report.precision, quick(seconds), timed)] if seconds else []
     if measure:
         rows += measured(step, lambda: _timed(step, device), report, timed)
-    report = replace(report, timing=Timing(tuple(rows)), memory=_with_counters(report.memory, device))
+    memory = with_inside(with_counters(report.memory, device), watched, highest)
+    report = replace(report, timing=Timing(tuple(rows)), memory=memory)
     return replace(report, findings=advise(report))
 
 
@@ -120,14 +127,3 @@ def _wait(device: torch.device) -> None:
 def _device_of(model: nn.Module) -> torch.device:
     first = next(model.parameters(), None)
     return torch.device("cpu") if first is None else first.device
-
-
-def _with_counters(memory: Any, device: torch.device) -> Any:
-    """CUDA's own counters beside ours."""
-    if device.type != "cuda":
-        return memory
-    return replace(
-        memory,
-        allocated=torch.cuda.max_memory_allocated(device),
-        reserved=torch.cuda.max_memory_reserved(device),
-    )

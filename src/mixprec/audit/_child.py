@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +16,8 @@ from mixprec._script import child
 from mixprec._taps import listen
 from mixprec._taps._calls import Taps
 from mixprec._trace import user_site
-from mixprec.audit._plan import Limits, Plan
+from mixprec.audit._limits import Limits
+from mixprec.audit._plan import Plan
 
 __all__ = ["SUFFIX", "entry"]
 
@@ -50,7 +53,9 @@ def entry(options: dict[str, Any]) -> Callable[[], None]:
 
 
 def _tap_switches(plan: Plan) -> None:
-    """Where anomaly detection and deterministic algorithms come on, and how long a DataLoader is waited for."""
+    """Where anomaly detection and deterministic algorithms come on, how long a DataLoader is waited for, and where the
+    script reads the clock.
+    """
     taps = Taps()
 
     def on(what: str) -> Callable[..., None]:
@@ -63,4 +68,12 @@ def _tap_switches(plan: Plan) -> None:
     taps.call(torch.autograd.detect_anomaly, "__enter__", after=on("anomaly"))
     taps.call(torch, "use_deterministic_algorithms", after=on("deterministic"))
     base = torch.utils.data.dataloader._BaseDataLoaderIter
+    for clock in ("time", "perf_counter", "monotonic"):
+        taps.call(time, clock, after=lambda *_: plan.marked("clock", sys._getframe(2).f_code.co_filename))
+    for owner, name in (
+        (torch.cuda, "synchronize"),
+        (torch.cuda.Event, "synchronize"),
+        (torch.accelerator, "synchronize"),
+    ):
+        taps.call(owner, name, after=lambda *_, **__: plan.marked("synchronize"))
     taps.family(base, "__next__", lambda *_: plan.loading(True), lambda *_: plan.loading(False))

@@ -78,8 +78,9 @@ class Memory:
     """Where the memory of one step goes, in bytes on `device`.
 
     `lines` are full amounts, whether or not they exist at the same time; `at_peak` is what exists at the peak.
-    Allocator rounding and what kernels allocate inside are not in it; `reserved` and `allocated` are CUDA's own
-    counters, None elsewhere.
+    What kernels allocate inside is not in it. `inside` is what the allocator had handed out at its own peak beyond
+    `peak`: workspaces, rounding, tensors that the step does not touch; None where it was not measured. `allocated`,
+    `reserved` and `fragmented` (free, in blocks that are split) are CUDA's counters, None elsewhere.
     """
 
     device: str
@@ -94,6 +95,8 @@ class Memory:
     twice: tuple[Twice, ...] = ()
     allocated: int | None = None
     reserved: int | None = None
+    fragmented: int | None = None
+    inside: int | None = None
 
     def total(self, *of: Kind) -> int:
         """Bytes of these kinds together."""

@@ -8,6 +8,7 @@ the optimizers hold parameters of the same shapes.
 from __future__ import annotations
 
 import contextlib
+import gc
 import time
 import weakref
 from collections import Counter, defaultdict
@@ -22,39 +23,26 @@ from torch.optim import Optimizer
 
 from mixprec._hardware import probe
 from mixprec._taps import Listener
-from mixprec._trace import user_site
+from mixprec._trace import is_user_file, user_site
 from mixprec.audit._assemble import assemble
+from mixprec.audit._counters import with_counters
 from mixprec.audit._flags import Flags, flags_now
-from mixprec.audit._log import Phase, Step
+from mixprec.audit._limits import Limits
+from mixprec.audit._log import Step
 from mixprec.audit._measure import forced, quick
 from mixprec.audit._memory import main_device
 from mixprec.audit._nesting import Nesting
 from mixprec.audit._record import Recording
 from mixprec.audit._report import AuditReport, StepTime, Timing
-from mixprec.audit._steps import cut
+from mixprec.audit._steps import cut, typical
 from mixprec.audit._storages import dtype_name
+from mixprec.audit._watch import region_dtype
 from mixprec.audit.advice import advise
 from mixprec.records import Location
 
-__all__ = ["Limits", "Plan"]
+__all__ = ["Plan"]
 
 WIDE = "float32"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much is watched. Counts are steps, times are seconds.
-
-    `patience` is how long a script that has shown only float32 may go on in the hope of a region, `grace` how long one
-    that has shown a region may go on in the hope of a float32 control.
-    """
-
-    watched: int = 3
-    timed: int = 20
-    most_timed: int = 40
-    patience: float = 20.0
-    grace: float = 3.0
-    events: int = 1_500_000
 
 
 @dataclass
@@ -104,6 +92,9 @@ class Plan(Listener):
         self.since: float | None = None
         self.in_scaler = False
         self.nesting = Nesting()
+        self.root: weakref.ref[nn.Module] | None = None
+        self.called_in = ""
+        self.may_train = False
         self.flags_at: dict[str, Location] = {}
         self.data_at = Location()
         self._first = register_module_forward_pre_hook(self._begin_in_module)
@@ -199,14 +190,29 @@ class Plan(Listener):
         if self.recording is None and not self.watched:
             self._begin().watch.modules.begin_inside(module)
         elif self.recording is None:
-            if self.unit == "forward" and self._shown_enough():
-                self.end()
+            if self.unit == "forward":
+                self._called(module)
         elif self.recording.watch.modules.depth == 0 and not isinstance(module, nn.modules.loss._Loss):
             self.counts["forward"] += 1
-            calls = 256 if torch.is_grad_enabled() else 16  # many calls before a backward pass are a loop over time
+            calls = 256 if torch.is_grad_enabled() else 8  # many calls before a backward pass are a loop over time
             if self.unit in ("", "forward") and self.counts["forward"] >= calls and not self.counts["backward"]:
                 self.unit = "forward"
                 self._boundary()
+
+    def _called(self, module: nn.Module) -> None:
+        """Without optimizer and backward, a step is from one call of the model to the next."""
+        if self.root is None or module is not self.root():
+            return
+        active = region_dtype()
+        precision = self.called_in or ("" if active else self.low) or WIDE
+        self.called_in, self.low = active, ""
+        if self.forcing is not None:
+            self._forced_boundary()
+            return
+        self._time(precision)
+        self.waiting = 0.0
+        if self._seen_enough():
+            self._next_measure()
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -265,7 +271,7 @@ class Plan(Listener):
         whole = [step for step in steps if any(True for _ in step.ops())]
         if not whole:
             return
-        step = _typical(whole)
+        step = typical(whole)
         flags = recording.flags or flags_now()
         problems = [*self.problems, *recording.problems]
         self.watched[step.low or WIDE] = _Watched(step, flags, problems, self.shapes, len(whole))
@@ -273,11 +279,10 @@ class Plan(Listener):
         self.last = None
         if self.unit in ("step", "backward"):
             self._first.remove()
-
-    def _shown_enough(self) -> bool:
-        """Where nothing is timed: a 16-bit region was watched, or there was time for one to come."""
-        waited = time.perf_counter() - self.since if self.since is not None else 0.0
-        return any(name != WIDE for name in self.watched) or waited > self.limits.patience
+        elif self.unit == "forward":
+            roots = [model for ref in recording.watch.modules.roots if (model := ref()) is not None]
+            self.root = weakref.ref(max(roots, key=_parameters)) if roots else None
+            self.may_train = any(issubclass(type(o), Optimizer) for o in gc.get_objects())
 
     def _seen_enough(self) -> bool:
         """Whether the script may end: timed, and nothing more is to be expected."""
@@ -285,7 +290,7 @@ class Plan(Listener):
         waited = time.perf_counter() - self.since if self.since is not None else 0.0
         timed = self.times[low or WIDE, self.shapes].seconds
         settled = len(timed) >= self.limits.timed or (len(timed) >= 3 and waited > self.limits.grace)
-        if low is None:
+        if low is None or (self.unit == "forward" and self.may_train):
             return bool(self.watched) and settled and waited > self.limits.patience
         shapes = self.watched[low].shapes
         control = len(self.times[WIDE, shapes].seconds) >= 3
@@ -342,6 +347,7 @@ class Plan(Listener):
             recorded=watched.recorded,
             notes=[f"not recorded: {problem}" for problem in watched.problems],
         )
+        report = replace(report, memory=with_counters(report.memory, device))
         return replace(report, findings=advise(report))
 
     def _timing(self, watched: _Watched) -> Timing:
@@ -366,6 +372,12 @@ class Plan(Listener):
             deterministic_at=self.flags_at.get("deterministic", nowhere),
         )
 
+    def marked(self, what: str, by: str | None = None) -> None:
+        """The script read the clock, or waited for the device; not where `by`, the file that did, is no user's."""
+        recording = self.recording
+        if recording is not None and recording.watch.on and (by is None or is_user_file(by)):
+            recording.watch.mark(what, location=user_site())
+
     def loading(self, begins: bool, *_: Any) -> None:
         """A DataLoader is asked for a batch, or handed one out."""
         now = time.perf_counter()
@@ -379,12 +391,8 @@ class Plan(Listener):
     _asked = 0.0
 
 
-def _typical(steps: list[Step]) -> Step:
-    """The last step in which the optimizer moved; the last of all where none did."""
-    moved = [step for step in steps if any(True for _ in step.ops(Phase.OPTIMIZER))]
-    best = moved or steps
-    most = max(sum(op.flops for op in step.ops()) for step in best)
-    return next(step for step in reversed(best) if sum(op.flops for op in step.ops()) * 2 >= most)
+def _parameters(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
 
 
 def _device_of(step: Step) -> torch.device:

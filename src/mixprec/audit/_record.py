@@ -20,7 +20,7 @@ from mixprec._trace import user_site
 from mixprec.audit._flags import Flags, flags_now
 from mixprec.audit._log import Held, Kind
 from mixprec.audit._nesting import Nesting
-from mixprec.audit._storages import dtype_name
+from mixprec.audit._storages import dtype_name, parts_of
 from mixprec.audit._watch import Watch
 
 __all__ = ["Recording", "existing_optimizers"]
@@ -105,7 +105,7 @@ class Recording(Listener):
         names: dict[Tensor, str] = {p: name for model in roots for name, p in model.named_parameters()}
         halves = {tuple(p.shape) for p in names if p.dtype in (torch.float16, torch.bfloat16)}
         for parameter, name in names.items():
-            yield hold(Kind.WEIGHT, name, parameter)
+            yield from (hold(Kind.WEIGHT, name, part) for part in parts_of(parameter))
             yield from _gradient(hold, name, parameter)
         for model in roots:
             for name, buffer in model.named_buffers():
@@ -144,7 +144,7 @@ def _parameters(optimizer: Optimizer) -> list[Tensor]:
 def _gradient(hold: Any, name: str, parameter: Tensor) -> Iterator[Held]:
     gradient = parameter.grad if parameter.is_leaf else None
     if gradient is not None and gradient.layout is torch.strided:
-        yield hold(Kind.GRADIENT, name, gradient)
+        yield from (hold(Kind.GRADIENT, name, part) for part in parts_of(gradient))
 
 
 def _state(hold: Any, name: str, state: Any) -> Iterator[Held]:
@@ -157,12 +157,7 @@ def _state(hold: Any, name: str, state: Any) -> Iterator[Held]:
 
 def _inside(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
-        flatten = getattr(value, "__tensor_flatten__", None)
-        if flatten is None:
-            yield value
-            return
-        for attribute in flatten()[0]:
-            yield from _inside(getattr(value, attribute))
+        yield from parts_of(value)
     elif isinstance(value, dict):
         for item in value.values():
             yield from _inside(item)

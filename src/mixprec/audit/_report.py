@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from mixprec._hardware import Traits
 from mixprec.audit._bound import Bound
 from mixprec.audit._casts import Casts
+from mixprec.audit._clocks import ClockRow
 from mixprec.audit._flags import Flags
 from mixprec.audit._forecast import Forecast
 from mixprec.audit._memory import Memory
@@ -76,6 +77,7 @@ class AuditReport:
     products: Products
     casts: Casts
     syncs: tuple[SyncRow, ...]
+    clocks: tuple[ClockRow, ...]
     ops: tuple[OpRow, ...]
     promotions: tuple[Promotion, ...]
     regions: tuple[Region, ...]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from mixprec.audit._log import Event, Freed, Held, Mark, Op, Step, Storage
+from mixprec.audit._log import Event, Freed, Held, Mark, Op, Phase, Step, Storage
 
-__all__ = ["cut", "cut_at", "cycle_ends"]
+__all__ = ["cut", "cut_at", "cycle_ends", "typical"]
 
 
 def cut(events: Sequence[Event], storages: dict[int, Storage]) -> tuple[Step, ...]:
@@ -68,3 +68,11 @@ def _last_of_each(backward: Sequence[int], forward: Sequence[int]) -> list[int]:
         if following is None or any(here < f < following for f in forward):
             ends.append(here)
     return ends
+
+
+def typical(steps: Sequence[Step]) -> Step:
+    """The last step in which the optimizer moved; the last of all where none did."""
+    moved = [step for step in steps if any(True for _ in step.ops(Phase.OPTIMIZER))]
+    best = moved or list(steps)
+    most = max(sum(op.flops for op in step.ops()) for step in best)
+    return next(step for step in reversed(best) if sum(op.flops for op in step.ops()) * 2 >= most)

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 from mixprec.audit._log import Ref, Storage
 
-__all__ = ["Storages", "dtype_name"]
+__all__ = ["Storages", "dtype_name", "parts_of"]
 
 
 def dtype_name(dtype: torch.dtype) -> str:
     """`float32` for `torch.float32`."""
     return str(dtype).removeprefix("torch.")
+
+
+def parts_of(tensor: Tensor) -> Iterator[Tensor]:
+    """The tensors that hold the memory of `tensor`: itself, or what a wrapper (quantized, sharded) is made of."""
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is None:
+        yield tensor
+        return
+    for attribute in flatten()[0]:
+        yield from parts_of(getattr(tensor, attribute))
 
 
 class Storages:

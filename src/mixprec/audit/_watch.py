@@ -21,12 +21,12 @@ from torch.utils._pytree import tree_leaves
 from mixprec._trace import is_user_file, user_site
 from mixprec.audit._flops import flops_of, has_formula, product_of
 from mixprec.audit._log import Asked, Event, Freed, Held, Mark, Op, Phase, Ref, Saved, Storage, Sync
-from mixprec.audit._storages import Storages, dtype_name
+from mixprec.audit._storages import Storages, dtype_name, parts_of
 from mixprec.audit._where import Modules
 from mixprec.audit._workspace import workspaces_of
 from mixprec.records import Location
 
-__all__ = ["Watch"]
+__all__ = ["Watch", "region_dtype"]
 
 CASTS = frozenset({"to", "float", "half", "bfloat16", "double", "type", "type_as"})
 """Functions that a script calls to cast by hand."""
@@ -114,8 +114,8 @@ class Watch:
 
     def ran(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any, seconds: float) -> None:
         """An op ran."""
-        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-        results = [x for x in tree_leaves(out) if isinstance(x, Tensor)]
+        tensors = _tensors((args, kwargs))
+        results = _tensors(out)
         inputs = tuple(self._seen.ref(x, before=True) for x in tensors)
         made = tuple(x for x in results if not self._seen.has(x))
         outputs = tuple(self._seen.ref(x) for x in results)
@@ -157,13 +157,13 @@ class Watch:
 
     def asked(self, tensor: Tensor) -> None:
         """The script asked for a dtype that `tensor` has already."""
-        if self.on:
+        if self.on and self._seen.has(tensor):
             self._settle(None)
             self.events.append(Asked(self._seen.ref(tensor, before=True).storage, dtype_name(tensor.dtype)))
 
     def _pack(self, tensor: Tensor) -> Tensor:
         if self.on:
-            self._pending.append(self._seen.ref(tensor, before=True))
+            self._pending += (self._seen.ref(part, before=True) for part in parts_of(tensor))
         return tensor
 
     def returned(self) -> None:
@@ -222,7 +222,7 @@ class _Functions(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         caller = sys._getframe(1).f_code.co_filename
         before = self.name, self.by_script, self.low
-        self.name, self.by_script, self.low = name, is_user_file(caller), _region_dtype()
+        self.name, self.by_script, self.low = name, is_user_file(caller), region_dtype()
         try:
             if name in _READS and self.watch.on:
                 self.watch.waited(name, self.by_script, args[:1])
@@ -255,6 +255,10 @@ class _Ops(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch annotate
         return out
 
 
+def _tensors(tree: Any) -> list[Tensor]:
+    return [part for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) for part in parts_of(leaf)]
+
+
 def _short(func: Any) -> str:
     """`linear` for `torch.nn.functional.linear`, `item` for `Tensor.item`."""
     return str(getattr(func, "__name__", ""))
@@ -280,7 +284,7 @@ def _by_truth(name: str, args: Sequence[Any]) -> bool:
     return any(isinstance(x, Tensor) and x.dtype is torch.bool for x in tree_leaves(args[1]))
 
 
-def _region_dtype() -> str:
+def region_dtype() -> str:
     """The dtype of the open autocast region, "" outside.
 
     Asked at the function call, because in what autocast itself calls it says that it is off.

@@ -12,7 +12,7 @@ from mixprec.records import Location
 from mixprec.report import text
 from mixprec.report.findings_text import count, print_findings
 
-__all__ = ["amount", "duration", "headline", "place_of", "print_audit", "remark", "speed_facts"]
+__all__ = ["amount", "duration", "headline", "on_top", "place_of", "print_audit", "remark", "speed_facts"]
 
 ROWS = 8
 """Rows of a table that has many."""
@@ -106,11 +106,7 @@ def _memory(screen: Console, report: AuditReport) -> None:
 
 
 def _forecast(screen: Console, report: AuditReport) -> None:
-    _section(
-        screen,
-        "What this model and batch would take in each precision",
-        "Predicted from the record; allocator rounding and kernels' own workspace come on top.",
-    )
+    _section(screen, "What this model and batch would take in each precision", on_top(report))
     unit, size = _unit(max((row.peak for row in report.forecasts), default=0))
     rows = [
         (
@@ -131,6 +127,15 @@ def _forecast(screen: Console, report: AuditReport) -> None:
     ]
     columns = (f"in {unit}", "weights", "grads", "state", "casts", "saved", "peak")
     screen.print(text.table(columns, rows, right=range(1, 7)))
+
+
+def on_top(report: AuditReport) -> str:
+    """What the table does not hold, and how much it was where that was measured."""
+    inside = report.memory.inside
+    if inside is None:
+        return "Predicted for tensors; what kernels allocate inside comes on top (not measured)."
+    at = f"here it was {amount(inside)} in {report.precision}" if inside else "here it was nothing"
+    return f"Predicted for tensors; what kernels allocate inside comes on top, {at}."
 
 
 def _unit(size: float) -> tuple[str, int]:

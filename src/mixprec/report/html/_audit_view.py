@@ -11,7 +11,7 @@ from mixprec.audit import AuditReport
 from mixprec.audit._log import Kind
 from mixprec.records import Finding
 from mixprec.report import text
-from mixprec.report.audit_text import amount, headline, place_of, remark, speed_facts
+from mixprec.report.audit_text import amount, headline, on_top, place_of, remark, speed_facts
 
 __all__ = ["audit_view"]
 
@@ -40,6 +40,7 @@ def audit_view(report: AuditReport) -> dict[str, Any]:
         ],
         "tables_of_memory": _memory_tables(report),
         "forecasts": _forecasts(report),
+        "on_top": on_top(report),
         "speed": speed_facts(report),
         "tables_of_speed": _speed_tables(report),
         "modules": _modules(report),
