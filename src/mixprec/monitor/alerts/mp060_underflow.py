@@ -30,9 +30,15 @@ class Underflow(Rule):
             return None
         scale = "there is no loss scale" if last.scale is None else f"the loss scale is {last.scale:g}"
         worst = max(last.modules, key=lambda path: last.modules[path].weight_subnormal or 0.0, default=None)
+        told = (
+            f"All gradient elements are exactly 0, and the loss is {last.loss:g}; {scale}. They have become zero in "
+            "float16, unless nothing that the loss depends on is trained."
+            if last.zero >= 1.0
+            else f"{_low(last):.0%} of the gradient elements that are not zero are below float16's smallest normal "
+            f"number, so as many more have become zero; {scale}. The model learns from what is left."
+        )
         return self.finding(
-            f"{_low(last):.0%} of the gradient elements that are not zero are below float16's smallest normal number, "
-            f"so as many more have become zero; {scale}. The model learns from what is left.",
+            told,
             "Use a loss scaler, start it higher (init_scale), or train in bfloat16.",
             seen("subnormal, of those not zero", _low(last), last),
             seen("zero, of all", last.zero, last),
