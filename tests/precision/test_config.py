@@ -57,6 +57,30 @@ def test_an_empty_configuration_is_the_default():
         ({"mode": "bf16"}, {"mode": "bf16-mixed"}, UnknownNameError, "mode is 'bf16'; accepted is one of .*bf16-mixed"),
         ({"policy": 1, "mode": "bf16-mixed"}, {"policy": None}, InvalidValueError, "policy is 1; accepted is text"),
         (
+            {"device": "gpu"},
+            {"device": "cpu"},
+            InvalidValueError,
+            "device is 'gpu'; accepted is a type that PyTorch knows",
+        ),
+        (
+            {"mode": "fp16-mixed", "device": "cuda:99"},
+            {"mode": "fp16-mixed", "device": "cpu"},
+            InvalidValueError,
+            "device is 'cuda:99'; accepted is a device of this machine",
+        ),
+        (
+            {"mode": "fp16-mixed", "scaler": False},
+            {"mode": "fp16-mixed", "scaler": None},
+            InvalidValueError,
+            "scaler is False; accepted is a mapping",
+        ),
+        (
+            {"mode": "fp16-mixed", "scaler": {"init_scale": "1e5"}},
+            {"mode": "fp16-mixed", "scaler": {"init_scale": 1.0e5}},
+            InvalidValueError,
+            r"scaler.init_scale is '1e5'; accepted is a number\. It is text: .* 1\.0e\+5",
+        ),
+        (
             {"mode": "fp16-mixed", "scaler": 65536},
             {"mode": "fp16-mixed", "scaler": {}},
             InvalidValueError,

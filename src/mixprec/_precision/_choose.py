@@ -15,6 +15,7 @@ from mixprec._master import MasterWeights, lower_
 from mixprec._precision._mode import AUTO, Mode, mode_named
 from mixprec._scaler import GradScaler
 from mixprec._schedule import Schedule
+from mixprec.errors import InvalidValueError
 
 __all__ = ["device_of", "listed", "master_steps_for", "masters_for", "mode_for", "scaler_for"]
 
@@ -26,7 +27,12 @@ def listed(scheduler: Schedule | Sequence[Schedule] | None) -> tuple[Schedule, .
 
 
 def mode_for(name: str, device: torch.device) -> tuple[Mode, str]:
-    native = recommend(probe(device))
+    try:
+        native = recommend(probe(device))
+    except (AssertionError, RuntimeError) as error:  # what PyTorch raises for a device that is not there
+        raise InvalidValueError(
+            "device", str(device), "a device of this machine", str(error).rstrip(".") + "."
+        ) from error
     if name == AUTO:
         return mode_named(native.mode), native.reason
     return mode_named(name), f"{name} was asked for; auto would take {native.reason}"
@@ -36,7 +42,10 @@ def device_of(
     device: torch.device | str | None, model: nn.Module | None, optimizers: Sequence[Optimizer]
 ) -> torch.device:
     if device is not None:
-        return torch.device(device)
+        try:
+            return torch.device(device)
+        except RuntimeError as error:
+            raise InvalidValueError("device", device, "a type that PyTorch knows, such as 'cpu' or 'cuda:0'") from error
     parameters = [p for o in optimizers if isinstance(o, Optimizer) for g in o.param_groups for p in g["params"]]
     first: Tensor | None = next(iter(parameters or ([] if model is None else model.parameters())), None)
     if first is not None:

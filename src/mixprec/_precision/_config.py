@@ -21,6 +21,8 @@ _SCALER_KEYS = (
     "floor_patience",
 )
 
+_TEXT = "It is text: take quotes away, and in YAML write 65536.0 or 1.0e+5, since 1e5 and 2**16 are text there."
+
 
 def arguments(config: Any) -> dict[str, Any]:
     """The keyword arguments that `config` stands for, `scaler` still a mapping.
@@ -32,7 +34,10 @@ def arguments(config: Any) -> dict[str, Any]:
     for key in ("mode", "device", "policy", "kernels"):
         if given.get(key) is not None and not isinstance(given[key], str):
             raise InvalidValueError(key, given[key], "text, or left out")
-    _check_mapping("scaler", given.get("scaler") or {}, _SCALER_KEYS, "scaler.")
+    if given.get("scaler") is not None:
+        _check_mapping("scaler", given["scaler"], _SCALER_KEYS, "scaler.")
+    if isinstance(given.get("max_norm"), str):
+        raise InvalidValueError("max_norm", given["max_norm"], "None or a positive number", _TEXT)
     return given
 
 
@@ -41,7 +46,7 @@ def scaler_from(settings: Mapping[str, Any], device_type: str) -> GradScaler:
     for key, value in settings.items():
         optional = key == "floor_patience" and value is None
         if not optional and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise InvalidValueError(f"scaler.{key}", value, "a number")
+            raise InvalidValueError(f"scaler.{key}", value, "a number", _TEXT if isinstance(value, str) else "")
     try:
         return GradScaler(device_type, **settings)
     except InvalidValueError as error:
