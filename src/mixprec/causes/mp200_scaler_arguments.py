@@ -14,7 +14,7 @@ CAUSE = Cause(
         "of 1."
     ),
     fix="Leave the arguments out; the defaults are right for almost every model.",
-    where=(Where.LINT,),
+    where=(Where.LINT, Where.RUN),
     raises="silent",
     sources=("https://github.com/pytorch/pytorch/blob/main/torch/amp/grad_scaler.py",),
     related=("MP014", "MP015"),

@@ -108,6 +108,8 @@ class ScalerRecord:
     enabled: bool = True
     init_scale: float | None = None
     growth_interval: int | None = None
+    growth_factor: float | None = None
+    backoff_factor: float | None = None
     rank: int = 0
 
 

@@ -17,6 +17,7 @@ from mixprec.doctor.judges._reading import (
     computes_low,
     courses,
     failure,
+    learns_less,
     low_regions,
     observed,
     scalers_in_use,
@@ -72,6 +73,9 @@ def _wanted(examination: Examination, arm: Arm) -> Iterator[ArmPlan]:
     yield from _special(examination, arm, found, steps)
     if found is not None:
         yield from _after_failure(examination, arm, found, steps)
+    elif learns_less(examination) and not verdicts(examination):
+        dtype = "bf16" if low_regions(arm, "float16") else "fp16"
+        yield ArmPlan(dtype, (Intervention("precision", dtype),), steps)
 
 
 def _after_crash(examination: Examination, arm: Arm) -> Iterator[ArmPlan]:

@@ -12,7 +12,16 @@ from mixprec.doctor._arm import Examination
 from mixprec.doctor.judges import all_judges
 from mixprec.doctor.judges._crash import lint_names_the_crash
 from mixprec.doctor.judges._located import ACCUSED_OP, culprit, scaled_overflow
-from mixprec.doctor.judges._reading import computes_low, courses, failure, observed, scalers_in_use, skips, sound
+from mixprec.doctor.judges._reading import (
+    computes_low,
+    courses,
+    failure,
+    learns_less,
+    observed,
+    scalers_in_use,
+    skips,
+    sound,
+)
 from mixprec.formats import find_format
 from mixprec.records import Confidence, Evidence, Severity, Verdict
 
@@ -22,13 +31,13 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("MP132", "MP013"),
     ("MP131", "MP136"),
     ("MP003", "MP004", "MP018", "MP170", "MP002", "MP005", "MP142", "MP006", "MP007", "MP008", "MP025", "MP024"),
-    ("MP022", "MP087", "MP084", "MP028", "MP027", "MP009", "MP143", "MP144", "MP145", "MP146"),
+    ("MP022", "MP087", "MP084", "MP028", "MP027", "MP009", "MP143", "MP144", "MP145", "MP146", "MP209"),
     ("MP161", "MP160", "MP026", "MP093", "MP139"),
     ("MP063", "MP174", "MP166", "MP169", "MP134"),
     ("MP044", "MP042", "MP043", "MP048", "MP047", "MP050", "MP052", "MP067", "MP141", "MP046", "MP045"),
     ("MP035", "MP036", "MP031", "MP032", "MP033", "MP034", "MP030", "MP040", "MP095"),
     ("MP130", "MP039"),
-    ("MP016", "MP017", "MP014", "MP015"),
+    ("MP016", "MP017", "MP014", "MP200", "MP015"),
     ("MP090", "MP081", "MP080", "MP168", "MP065", "MP069", "MP064", "MP068", "MP088", "MP061", "MP062", "MP066"),
     ("MP001", "MP060"),
     ("MP147", "MP019", "MP021", "MP020", "MP083"),
@@ -76,7 +85,7 @@ FOLLOWS: dict[str, frozenset[str]] = {
     "MP130": (NUMBERS - {"MP130", "MP039"}) | BREAKS_NUMBERS | {"MP002", "MP004", "MP132", "MP146"},
     "MP061": frozenset({"MP063", "MP084"}),
     "MP062": frozenset({"MP061", "MP063", "MP084"}),
-    "MP060": frozenset({"MP001", "MP004"}),
+    "MP060": frozenset({"MP001", "MP004", "MP018"}),
     "MP080": frozenset({"MP081", "MP090"}),
     "MP001": frozenset({"MP003"}),
     "MP146": frozenset({"MP143", "MP144", "MP145", "MP170", "MP004"}),
@@ -174,7 +183,10 @@ def open_question(examination: Examination) -> str | None:
     """The experiment that would decide, where the run failed and no judge can tell why; None otherwise."""
     arm = observed(examination)
     found = failure(arm)
-    serious = [v for v in verdicts(examination) if v.severity is Severity.ERROR]
+    known = verdicts(examination)
+    if arm is not None and found is None and not any(v.severity is not Severity.INFO for v in known):
+        return _plateau(examination)
+    serious = [v for v in known if v.severity is Severity.ERROR]
     if arm is None or found is None or serious or found.how == "skips":
         return None  # now and then a batch is too large for the scale: the scaler did what it is for
     if found.how == "scale" and only_the_scale(examination):
@@ -187,3 +199,16 @@ def open_question(examination: Examination) -> str | None:
     if examination.arm("locate") is None:
         return f"Trace iteration {found.iteration} op by op{late}."
     return f"Save the failing step, iteration {found.iteration}, and replay it with one module at a time in FP32."
+
+
+def _plateau(examination: Examination) -> str | None:
+    """What would tell why a training without a fault stays where it was while FP32 learns."""
+    behind = learns_less(examination)
+    if behind is None:
+        return None
+    first, last, exact = behind
+    said = f"The loss goes from {first:.3g} to {last:.3g}, in FP32 to {exact:.3g}, and no cause was found."
+    other = next((arm for arm in examination.arms if arm.changes("precision") in ("fp16", "bf16")), None)
+    if other is None:
+        return f"{said} Run it in the other 16-bit format: FP16 has three digits more, bfloat16 more range."
+    return f"{said} Put one module at a time into FP32, and see which one makes it learn."

@@ -11,13 +11,15 @@ from mixprec.doctor._arm import (
     Crash,
     Event,
     Examination,
+    Intervention,
     OptimizerRecord,
     RegionRecord,
     ScalerRecord,
     StepRecord,
     TracedOp,
 )
-from mixprec.doctor._verdict import verdicts
+from mixprec.doctor._plan import next_arm
+from mixprec.doctor._verdict import open_question, verdicts
 from mixprec.doctor.judges import bad_data, cached_without_graph, nan_hidden, ranks_disagree, reduce_in_half
 from mixprec.doctor.judges.divergence import diverges
 from mixprec.records import Finding, Location, OpRecord, Severity, TensorStats
@@ -58,6 +60,7 @@ RAISED = [
     ("value cannot be converted to type c10::Half without overflow", "MP041"),
     ("\"lu_factor_cpu\" not implemented for 'Half'", "MP053"),
     ("linalg.inv: Low precision dtypes not supported. Got BFloat16", "MP053"),
+    ("Unsupported dtype Half for linalg", "MP053"),
     ("MKL FFT doesn't support tensors of type: Half", "MP053"),
     ("\"histogram_cpu\" not implemented for 'BFloat16'", "MP164"),
     ("could not create a primitive descriptor for the LSTM forward propagation primitive.", "MP164"),
@@ -115,8 +118,17 @@ def test_unscaled_twice_because_an_iteration_left_early() -> None:
     """With gradients cleared and a backward between, the step and update of the iteration before were left out."""
     first = ("backward", "unscale", "scaler_step", "update")
     events = protocol(*first, "zero_grad", "backward", "unscale", "zero_grad", "backward", "unscale")
+    same = Location(file="train.py", line=90)
+    events = tuple(dataclasses.replace(e, site=same) if e.kind == "backward" else e for e in events)
     found = verdicts(crashed(AGAIN, events=events, steps=(BATCH,)))[0]
     assert (found.code, found.location.line) == ("MP142", 2)
+
+
+def test_unscaled_twice_in_two_half_steps() -> None:
+    """Weights that the script moved between the two are SAM's; two backward lines without that are one window."""
+    kinds = ("backward", "unscale", "weights_moved", "zero_grad", "backward", "unscale")
+    assert codes(crashed(AGAIN, events=protocol(*kinds)))[0] == "MP025"
+    assert codes(crashed(AGAIN, events=protocol(*kinds[:2], *kinds[3:])))[0] == "MP007"
 
 
 def test_unscaled_twice_because_nobody_updates() -> None:
@@ -300,3 +312,37 @@ def test_a_loss_that_starts_next_to_zero_or_falls_below_it_does_not_diverge() ->
     assert not diverges(course(*[1e-7] * 5, *[1e-3] * 5), 0)
     assert not diverges(course(-0.001, *[-20.0] * 9), 0)
     assert diverges(course(1.0, *[10.0**n for n in range(1, 9)]), 0)
+
+
+def test_weights_that_are_not_finite_before_the_first_step_are_a_bad_checkpoint() -> None:
+    """Whatever precision it runs in, the file that was loaded is accused; sound weights accuse nobody."""
+    loaded = Event("file_loaded", 0, site=OTHER)
+    broken = dataclasses.replace(BATCH, loss=float("nan"), weights_finite=False)
+    bad = examined(events=(loaded,), optimizers=(dataclasses.replace(ADAM, finite_at_first=False),), steps=(broken,))
+    found = bad_data.judge(bad)
+    assert found is not None
+    assert (found.code, found.location) == ("MP136", OTHER)
+    assert bad_data.judge(examined(events=(loaded,), optimizers=(ADAM,), steps=(broken,))) is None
+
+
+def learning(here: float, there: float) -> Examination:
+    """A bfloat16 training whose loss goes from 1 to `here`, and its FP32 control, where it goes to `there`."""
+    arms = [
+        Arm(name, changes, steps=tuple(StepRecord(0, n, n, loss=1.0 + (end - 1.0) * n / 39) for n in range(40)))
+        for name, changes, end in (("observe", (), here), ("fp32", (Intervention("precision", "fp32"),), there))
+    ]
+    low = RegionRecord(SITE, "cpu", "bfloat16", True, entered=40, modules=40, low_ops=40)
+    arms[0] = dataclasses.replace(arms[0], regions=(low,), optimizers=(ADAM,))
+    return Examination(("train.py",), tuple(arms))
+
+
+def test_a_training_that_stays_where_it_was_is_an_open_question() -> None:
+    """While FP32 learns: then no cause may be known, but all is not well. Two curves that both fall are left alone."""
+    stuck = learning(0.97, 0.2)
+    assert "bfloat16 more range" in (open_question(stuck) or "")
+    with_locate = stuck.with_arm(Arm("locate"))
+    following = next_arm(with_locate)
+    assert following is not None
+    assert following.name == "fp16"
+    assert open_question(learning(0.4, 0.2)) is None
+    assert open_question(learning(0.97, 0.9)) is None

@@ -20,10 +20,11 @@ from mixprec.doctor._recorder._crash import crash_of
 from mixprec.doctor._recorder._events import Events
 from mixprec.doctor._recorder._modules import Modules
 from mixprec.doctor._recorder._numbers import dtype_name, first_tensors, global_norm
+from mixprec.doctor._recorder._owners import Owners
 from mixprec.doctor._recorder._quiet import quiet
 from mixprec.doctor._recorder._regions import Regions
 from mixprec.doctor._recorder._scene import Scene, region_dtype, scale_of
-from mixprec.doctor._recorder._steps import Steps
+from mixprec.doctor._recorder._steps import Steps, parameters_of
 from mixprec.doctor._recorder._watches import LEAF, Threads, as_fact
 
 __all__ = ["Recorder", "peak_bytes"]
@@ -42,6 +43,7 @@ class Recorder(Listener):
         self.events = Events(scene)
         self.regions = Regions(scene, self.events.tell)
         self.modules = Modules(scene, self.regions, self._forward_began)
+        self.owners = Owners()
         self.steps = Steps(scene, self.modules, limit, enough)
         self.threads = Threads(scene.writer)
         self._scaled: dict[int, tuple[Any, dict[str, Any]]] = {}
@@ -73,6 +75,8 @@ class Recorder(Listener):
                 enabled=scaler.is_enabled(),
                 init_scale=scale_of(scaler),
                 growth_interval=getattr(scaler, "_growth_interval", None),
+                growth_factor=getattr(scaler, "_growth_factor", None),
+                backoff_factor=getattr(scaler, "_backoff_factor", None),
                 rank=self.scene.writer.rank,
             )
         )
@@ -103,13 +107,19 @@ class Recorder(Listener):
             self.steps.unscaled(optimizer)
 
     def before_scaler_step(self, scaler: Any, optimizer: Optimizer) -> None:
-        self._about("scaler_step", scaler, optimizer, state=self.steps.state(optimizer))
+        number = self.scene.optimizers.of(optimizer)
+        carried = self.owners.carried(number)
+        foreign = bool(carried) and self.scene.scaler(scaler) not in carried
+        self._about(
+            "scaler_step", scaler, optimizer, state=self.steps.state(optimizer), carried=carried, foreign=foreign
+        )
         self._stepping[self.scene.optimizers.of(optimizer)] = scaler
         self.steps.touch(optimizer)
 
     def scaler_stepped(self, scaler: Any, optimizer: Optimizer, result: Any) -> None:
         self._stepping.pop(self.scene.optimizers.of(optimizer), None)
         self.steps.over(optimizer, scaler)
+        self.owners.cleared(self.scene.optimizers.of(optimizer))
 
     def before_update(self, scaler: Any, new_scale: Any) -> None:
         self._before_update = scale_of(scaler)
@@ -173,9 +183,20 @@ class Recorder(Listener):
 
     def gradients_cleared(self, owner: Optimizer | nn.Module) -> None:
         is_optimizer = isinstance(owner, Optimizer)
+        if is_optimizer:
+            self.owners.cleared(self.scene.optimizers.of(owner))
+        else:
+            self._cleared_in(owner)
         self.events.tell(
             "zero_grad", optimizer=self.scene.optimizers.of(owner) if is_optimizer else None, of_module=not is_optimizer
         )
+
+    def _cleared_in(self, module: Any) -> None:
+        """A module's gradients were cleared, and so were those of optimizers of nothing but its parameters."""
+        held = {id(p) for p in module.parameters()}
+        for number, optimizer in self.scene.optimizers.alive():
+            if all(id(p) in held for p in parameters_of(optimizer)):
+                self.owners.cleared(number)
 
     def optimizer_restored(self, optimizer: Optimizer) -> None:
         self.events.tell("optimizer_restored", optimizer=self.scene.optimizers.of(optimizer))
@@ -209,6 +230,8 @@ class Recorder(Listener):
             far, finite = ratio is None or ratio > FAR, ratio is not None
             self.events.tell("weights_moved", optimizer=number, state=state, finite=finite, far=far, ratio=ratio)
         self.steps.backward(loss, scaler)
+        self.owners.begins(self.scene.optimizers.alive())
+        self._through = None if scaler is None else self.scene.scaler(scaler)
         self.events.tell(
             "backward",
             scaler=None if scaler is None else self.scene.scalers.of(scaler),
@@ -219,6 +242,7 @@ class Recorder(Listener):
         )
 
     _last_region: str | None = None
+    _through: int | None = None
 
     def _origin(self, outputs: tuple[Tensor, ...]) -> tuple[Any, dict[str, Any]]:
         """The scaler that scaled what is differentiated, and the loss it was given; (None, {}) if none did."""
@@ -234,7 +258,9 @@ class Recorder(Listener):
         return None, {}
 
     def backward_done(self, outputs: tuple[Tensor, ...]) -> None:
-        if self.scene.optimizers.alive():
+        alive = self.scene.optimizers.alive()
+        self.owners.ends(alive, self._through)
+        if alive:
             return
         for root in self.modules.names.roots():
             gradients = [p.grad for p in root.parameters() if p.grad is not None]
@@ -339,6 +365,7 @@ class Recorder(Listener):
             return
         self.scene.writer.fact("peak_bytes", peak_bytes())
         locate = [] if self.scene.locator is None else [self.scene.locator.finish]
+        self.scene.writer.fact("given_gradients", sorted(self.owners.given))
         for part in (*locate, self.events.flush, self.steps.close, self.modules.close, self.regions.close):
             try:
                 part()

@@ -23,6 +23,7 @@ __all__ = [
     "courses",
     "event_run",
     "failure",
+    "learns_less",
     "losses",
     "low_regions",
     "median",
@@ -161,6 +162,27 @@ def losses(arm: Arm | None, optimizer: int) -> list[float]:
     """The finite losses of one optimizer's steps on rank 0."""
     steps = arm.of(optimizer) if arm is not None else ()
     return [step.loss for step in steps if step.loss is not None and math.isfinite(step.loss)]
+
+
+def learns_less(examination: Examination) -> tuple[float, float, float] | None:
+    """(first loss, last here, last in FP32) of a training that stays where it was while its FP32 control learns.
+
+    Two losses drift apart by chance; that one falls by a third and the other by less than a fifth of that is none.
+    """
+    arm, control = observed(examination), examination.arm("fp32")
+    if arm is None or not sound(control):
+        return None
+    for optimizer in (o.optimizer for o in arm.optimizers if not o.rank):
+        here, there = losses(arm, optimizer), losses(control, optimizer)
+        count = min(len(here), len(there))
+        quarter = count // 4
+        if quarter < 4:
+            continue
+        first = statistics.median(there[: max(1, quarter // 4)])
+        exact, last = (statistics.median(course[count - quarter : count]) for course in (there, here))
+        if first > 0 and 0 <= exact < 0.67 * first and first - last < 0.2 * (first - exact):
+            return first, last, exact
+    return None
 
 
 def median(values: Iterable[float | None]) -> float | None:

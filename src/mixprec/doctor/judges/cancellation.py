@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mixprec.doctor._arm import Examination
 from mixprec.doctor.judges._located import Fault, confidence_of_fault, culprit, fp32_fails, traced
+from mixprec.doctor.judges._reading import computes_low, observed
 from mixprec.doctor.judges._say import confidence_of_protocol, say
 from mixprec.formats import find_format
 from mixprec.records import Evidence, Verdict
@@ -14,7 +15,7 @@ UNDEFINED_BELOW_ZERO = frozenset({"sqrt", "rsqrt", "log", "log2", "log10", "pow"
 def judge(examination: Examination) -> Verdict | None:
     """The first NaN is a root or logarithm of finite 16-bit numbers, and FP32 is clean; or no NaN, and no digits."""
     fault = culprit(examination)
-    if fault is None or fault.backward or fault.role != "first_nan" or not fault.low:
+    if fault is None or fault.backward or fault.role != "first_nan" or not (fault.low or _from_low(examination)):
         return _silent(examination)
     if fault.packet not in UNDEFINED_BELOW_ZERO or not _finite(fault) or fp32_fails(examination):
         return _silent(examination)
@@ -27,6 +28,12 @@ def judge(examination: Examination) -> Verdict | None:
         confidence=confidence,
         ruled_out=ruled_out,
     )
+
+
+def _from_low(examination: Examination) -> bool:
+    """Whether the run computes in 16 bits and its FP32 control is sound: 16 bits then made its FP32 numbers."""
+    arm = observed(examination)
+    return arm is not None and computes_low(arm) and fp32_fails(examination) is False
 
 
 def _silent(examination: Examination) -> Verdict | None:

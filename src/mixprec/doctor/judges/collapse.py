@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mixprec.doctor._arm import Arm, Examination, StepRecord
 from mixprec.doctor.judges._located import culprit, scaled_overflow
-from mixprec.doctor.judges._reading import courses, failure, observed, skips
+from mixprec.doctor.judges._reading import courses, failure, observed, skips, sound
 from mixprec.doctor.judges._say import say
 from mixprec.records import Confidence, Evidence, Location, Verdict
 
@@ -22,7 +22,7 @@ def judge(examination: Examination) -> Verdict | None:
         )
         if poisoned is not None:
             return _poisoned(arm, poisoned)
-        if steps[0].scale is not None and _collapsed(steps):
+        if steps[0].scale is not None and _collapsed(steps) and not sound(examination.arm("scale-1")):
             return _collapse(examination, arm, steps)
     return None
 

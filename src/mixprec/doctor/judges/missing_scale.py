@@ -25,6 +25,9 @@ def judge(examination: Examination) -> Verdict | None:
     if arm is None:
         return None
     for events in on_ranks(arm):
+        foreign = next((e for e in events if e.kind == "scaler_step" and enabled(e) and e.data.get("foreign")), None)
+        if foreign is not None:
+            return _say(examination, arm, foreign, "MP018", foreign)
         for event in events:
             if event.kind in ("unscale", "scaler_step") and enabled(event) and event.scaler is not None:
                 found = _cause(events, event)
@@ -61,8 +64,14 @@ def _say(examination: Examination, arm: Arm, asked: Event, code: str, at: Event)
     evidence = [Evidence("state of the gradients", str(asked.data.get("state")), arm=arm.name, step=asked.iteration)]
     if crash is not None:
         evidence.insert(0, described(crash[1], arm))
+    if asked.data.get("foreign"):
+        other = next((s for s in arm.scalers if s.scaler in asked.data["carried"] and s.rank == asked.rank), None)
+        if other is not None:
+            evidence.append(Evidence("line of the scaler that the loss went through", other.site.line, arm=arm.name))
+            evidence.append(Evidence("scale that it starts with", other.init_scale, arm=arm.name))
     step = next((s for s in arm.steps if s.optimizer == asked.optimizer and s.iteration >= asked.iteration), None)
     if step is not None and step.scale is not None:
         evidence.append(Evidence("what the gradients were divided by", step.scale, arm=arm.name, step=asked.iteration))
-    confidence = Confidence.CONFIRMED if crash is not None else confidence_of_protocol(examination, code)
+    seen = crash is not None or bool(asked.data.get("foreign"))
+    confidence = Confidence.CONFIRMED if seen else confidence_of_protocol(examination, code)
     return say(code, WORDS[code], at.site, evidence=evidence, confidence=confidence)

@@ -6,6 +6,7 @@ import re
 
 from mixprec.doctor._arm import Examination
 from mixprec.doctor.judges._crash import confidence_of_crash, crash_says, described, here
+from mixprec.doctor.judges._reading import text_of
 from mixprec.doctor.judges._say import say
 from mixprec.records import Verdict
 
@@ -13,6 +14,11 @@ LINEAR_ALGEBRA = re.compile(
     r"linalg|lu_|cholesky|svd|eig|qr|inverse|det|lstsq|triangular|geqrf|orgqr|ormqr|fft|householder|matrix_exp|pinv|solve",
     re.IGNORECASE,
 )
+
+BY_NAME = re.compile(
+    r"\bfft\b|\blinalg\b|\.i?r?s?t?fft[2n]?\(|torch\.(?:svd|qr|lu|inverse|det|cholesky|lstsq|pinverse)\("
+)
+"""The same families as a line of Python calls them."""
 
 
 def judge(examination: Examination) -> Verdict | None:
@@ -31,8 +37,10 @@ def judge(examination: Examination) -> Verdict | None:
         return None
     arm, crash = found
     confidence, controls = confidence_of_crash(examination, crash)
-    algebra = LINEAR_ALGEBRA.search(crash.message.split("not implemented")[0]) and "primitive" not in crash.message
-    module = f" in {crash.module_kind} '{crash.module}'" if crash.module_kind else ""
+    named = LINEAR_ALGEBRA.search(crash.message.split("not implemented")[0]) or BY_NAME.search(text_of(here(crash)))
+    algebra = named and "primitive" not in crash.message
+    module = f" in {crash.module_kind}" if crash.module_kind else ""
+    module += f" '{crash.module}'" if crash.module else ""
     return say(
         "MP053" if algebra else "MP164",
         f"This op{module} has no 16-bit kernel on this device: "

@@ -11,12 +11,14 @@ from mixprec.records import Confidence, Evidence, Location, Severity, Verdict
 
 SPIKE = 8.0
 """Times the median gradient norm of the FP32 control from which on a batch stands out."""
-RARE = 0.15
+RARE = 0.1
 """Share of steps up to which skips are those of single batches."""
+SUSTAINED = 3
+"""Skips from which on it is no accident."""
 
 
 def judge(examination: Examination) -> Verdict | None:
-    """Two skips or more, neither at the start nor after a growth, and most of them at a spike of the FP32 control."""
+    """Skips all over the run, not at its start or after a growth, and most of them at a spike of the FP32 control."""
     arm, control = observed(examination), examination.arm("fp32")
     if arm is None or control is None or not sound(control):
         return None
@@ -24,7 +26,7 @@ def judge(examination: Examination) -> Verdict | None:
         others = skips(steps).others
         exact = {step.index: step for step in control.of(steps[0].optimizer, steps[0].rank)}
         usual = median(step.grad_norm for step in exact.values())
-        if len(others) < 2 or len(others) > RARE * len(steps) or not usual:
+        if len(others) < SUSTAINED or len(others) > RARE * len(steps) or not usual:
             continue
         spikes = [step for step in others if _stands_out(step, exact.get(step.index), usual)]
         if 3 * len(spikes) >= 2 * len(others):

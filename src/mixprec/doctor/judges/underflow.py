@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from mixprec.doctor._arm import Arm, Examination
 from mixprec.doctor.judges._located import traced
-from mixprec.doctor.judges._reading import computes_low, courses, low_regions, median, observed, scalers_in_use
+from mixprec.doctor.judges._reading import (
+    computes_low,
+    courses,
+    learns_less,
+    low_regions,
+    median,
+    observed,
+    scalers_in_use,
+)
 from mixprec.doctor.judges._say import lint_finding, say
 from mixprec.records import Confidence, Evidence, Location, Severity, Verdict
 
 SHARE = 0.05
 """Share of gradients lost beyond the FP32 control's from which on it is underflow."""
+FLUSHED = 0.3
+"""Share of gradients that became 0 at a scale that looks high enough, and stays."""
+SAME = 3
+"""Steps in which two arms have next to the same weights."""
 
 
 def judge(examination: Examination) -> Verdict | None:
@@ -82,9 +94,11 @@ def _low_scale(
     control = examination.arm("fp32")
     if control is None or here is None or exact is None or here - exact < 0.2:
         return None
+    harms = _gone_at_first(arm, control) >= FLUSHED and learns_less(examination) is not None
     for steps in courses(arm):
         scale = median(step.scale for step in steps)
-        if scale is None or scale > 64.0 or any(step.skipped for step in steps):
+        moves = len({step.scale for step in steps}) > 1
+        if scale is None or any(step.skipped for step in steps) or (scale > 64.0 and (moves or not harms)):
             continue
         scaler = next((s for s in arm.scalers if s.scaler == steps[-1].scaler), None)
         return say(
@@ -95,6 +109,12 @@ def _low_scale(
             confidence=Confidence.CONFIRMED,
         )
     return None
+
+
+def _gone_at_first(arm: Arm, control: Arm) -> float:
+    """The share that is 0 here and is not in FP32, while both still have the same weights and batches."""
+    first = [median(s.activation_zero_share for s in one.steps if s.index < SAME) for one in (arm, control)]
+    return 0.0 if first[0] is None or first[1] is None else first[0] - first[1]
 
 
 def _evidence(arm: Arm, lost: tuple[float | None, float | None, float | None]) -> list[Evidence]:

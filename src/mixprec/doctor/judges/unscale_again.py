@@ -1,7 +1,8 @@
-"""MP007, MP142: an optimizer is unscaled a second time before update().
+"""MP007, MP025, MP142: an optimizer is unscaled a second time before update().
 
 If the gradients of the first time are still there it is one window, unscaled at every micro-batch; if they were
-cleared in between, an iteration ended early and took update() with it.
+cleared in between, an iteration ended early and took update() with it; if the script moved the weights in between,
+it takes two half-steps (SAM).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from mixprec.records import Confidence, Evidence, Verdict
 
 WORDS = {
     "MP007": "unscale_ is called for every micro-batch of a window; it belongs before the step.",
+    "MP025": "Both half-steps of one iteration are unscaled, and update() comes once: a scaler takes one per update.",
     "MP142": "An iteration left out step() by hand and update() with it: the optimizer stays marked as unscaled.",
 }
 
@@ -37,7 +39,10 @@ def _raised(examination: Examination, arm: Arm, crash: Crash) -> Verdict | None:
     if not any(event.kind == "update" for event in events) and any(event.kind == "step" for event in span):
         return _never_updated(arm, crash, span)
     cleared = any(event.kind == "zero_grad" for event in span)
-    code = "MP142" if cleared and any(event.kind == "backward" for event in span) else "MP007"
+    if any(event.kind == "weights_moved" for event in span):
+        code = "MP025"
+    else:
+        code = "MP142" if cleared and _comes_round(events, span) else "MP007"
     at = _left_out(events, firsts[-1], second) if code == "MP142" else second
     return say(
         code,
@@ -50,6 +55,12 @@ def _raised(examination: Examination, arm: Arm, crash: Crash) -> Verdict | None:
         ),
         confidence=Confidence.CONFIRMED,
     )
+
+
+def _comes_round(events: tuple[Event, ...], span: list[Event]) -> bool:
+    """Whether a backward between the two is one that the script had called before: another iteration has begun."""
+    lines = {(e.site.file, e.site.line) for e in span if e.kind == "backward"}
+    return any((e.site.file, e.site.line) in lines for e in events if e.kind == "backward" and e.index < span[0].index)
 
 
 def _never_updated(arm: Arm, crash: Crash, span: list[Event]) -> Verdict:
