@@ -62,6 +62,30 @@ def test_an_overflow_is_found_and_cured(doctor, tmp_path):
     assert text.endswith(OVERFLOW)
 
 
+IN_A_SEQUENTIAL = """
+blocks = [nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8), nn.LayerNorm(8)) for _ in range(4)]
+model = nn.Sequential(*blocks, nn.Linear(8, 1))
+with torch.no_grad():
+    model[2][2].weight.mul_(1e6)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for _ in range(12):
+    step()
+"""
+
+
+def test_a_part_that_no_line_calls_is_found_and_cured(doctor):
+    """The smallest part in float32 is named, and the patch puts it there after the model is built."""
+    code, out, _ = doctor(IN_A_SEQUENTIAL, "--format", "json", "--steps", "12")
+    found = json.loads(out)
+
+    assert (code, found["verdict"]["code"]) == (1, "MP030")
+    assert found["verdict"]["evidence"][-1]["value"] == "2.2 (Linear)"
+    assert found["verdict"]["fix_tried"]["value"] == "is healthy"
+    added = [line[1:] for line in found["patch"]["diff"].splitlines()[3:] if line.startswith("+")]
+    assert added[0] == "part = model[2][2]  # computes in float32 from here on"
+    assert len(added) == 3
+
+
 def test_a_healthy_script_has_nothing_wrong(doctor):
     """Exit code 0, no verdict, and what was looked at."""
     code, out, err = doctor("for _ in range(12): step()", "--steps", "12")
