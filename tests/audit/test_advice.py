@@ -11,9 +11,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from mixprec.audit import audit
+from mixprec.audit._clocks import clocks_of
+from mixprec.audit._counters import with_counters
+from mixprec.audit._log import Mark, Op, Phase, Ref, Step, Storage, Sync
 from mixprec.audit._report import StepTime, Timing
 from mixprec.audit.advice import advise
-from mixprec.records import Severity
+from mixprec.records import Location, Severity
 
 
 def found(report, code, least=Severity.WARNING):
@@ -400,6 +403,112 @@ def test_a_cast_of_an_expanded_view_is_found():
 
     assert finding.location.line == line_of(Book, "# expands")
     assert found(trained(Book(True), torch.randn(64, 64), square), "MP173", Severity.INFO) == []
+
+
+# ── MP111 ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def timed_step(*what):
+    """Events of a step on a GPU: `c<line>` reads the clock, `p` asks for a product, `s` waits."""
+    storages = {0: Storage(64, "cuda", "float32", (4, 4))}
+    product = Op("mm", "mm", Phase.FORWARD, "", "", Location(), (), (Ref(0, "float32", (4, 4), 64),), (0,), flops=128)
+    made = {"p": product, "s": Mark("synchronize"), "i": Sync("item", Location(), Phase.FORWARD, "", True)}
+    events = [made[w] if w in made else Mark("clock", Location("train.py", int(w[1:]))) for w in what]
+    return Step(tuple(events), storages)
+
+
+@pytest.mark.parametrize(
+    ("what", "lines"),
+    [
+        (("c1", "p", "c2"), [2]),  # before and after, and nothing waits
+        (("c1", "p", "s", "c2"), []),  # synchronised
+        (("c1", "p", "i", "c2"), []),  # the loss is read in between
+        (("c1", "i", "p", "c2"), [2]),  # read too early
+        (("c2", "c1", "p"), [2]),  # cut by the optimizer's step: the second reading is in the next step
+        (("p", "c1"), []),  # one line in each step measures the gap between steps
+        (("c1", "c2", "p", "s"), []),  # data is timed, the step is not
+    ],
+)
+def test_a_clock_read_before_the_device_is_done_is_found(what, lines):
+    """At the second reading, and only where products were asked for and nothing waited for them."""
+    assert [row.end.line for row in clocks_of(timed_step(*what), "cuda")] == lines
+    assert clocks_of(timed_step(*what), "cpu") == ()
+
+
+def test_an_early_clock_is_information_at_its_line():
+    """The finding says from which line on the time was taken."""
+    report = trained(nn.Linear(32, 32), torch.randn(8, 32), square)
+    clocks = clocks_of(timed_step("c1", "p", "c2"), "cuda")
+    (finding,) = found(with_findings(report, clocks=clocks), "MP111", Severity.INFO)
+
+    assert (finding.severity, finding.location.line) == (Severity.INFO, 2)
+    assert "since line 1" in finding.message
+    assert found(report, "MP111", Severity.INFO) == []
+
+
+# ── MP124, MP126 ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def with_findings(report, **changes):
+    report = dataclasses.replace(report, **changes)
+    return dataclasses.replace(report, findings=advise(report))
+
+
+def with_counters_of(report, **counters):
+    return with_findings(report, memory=dataclasses.replace(report.memory, **counters))
+
+
+def test_expandable_segments_are_advised_only_where_fragmentation_was_measured():
+    """A gap between reserved and allocated is the allocator's cache; free pieces in split blocks are fragmentation."""
+    report = trained(nn.Linear(32, 32), torch.randn(8, 32), square)
+    gap = {"allocated": 100 * 2**20, "reserved": 200 * 2**20}
+
+    (whole,) = found(with_counters_of(report, **gap, fragmented=0), "MP124", Severity.INFO)
+    (split,) = found(with_counters_of(report, **gap, fragmented=90 * 2**20), "MP124", Severity.INFO)
+    assert "expandable_segments" not in whole.fix.text
+    assert "expandable_segments" in split.fix.text
+    assert found(with_counters_of(report, allocated=100, reserved=110, fragmented=50), "MP124", Severity.INFO) == []
+
+
+def convolutions(batch):
+    """A step whose convolutions allocate work space inside."""
+    model = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, padding=1, stride=2))
+    return audit(model, lambda: model(torch.randn(batch, 3, 64, 64)).sum().backward(), timed=1, measure=True)
+
+
+def test_work_space_of_convolutions_is_found_where_it_is_large():
+    """Measured by the profiler; the same step with a small batch, and linear layers, have none worth a word."""
+    (finding,) = found(convolutions(64), "MP126", Severity.INFO)
+
+    assert finding.severity is Severity.INFO
+    assert "conv2d" in finding.message
+    assert found(convolutions(1), "MP126", Severity.INFO) == []
+
+
+def test_work_space_on_cuda_names_the_switches_that_are_on():
+    """What CUDA's counter has beyond the tensors; cuDNN's search is blamed only where it is on."""
+    report = dataclasses.replace(convolutions(1), device_type="cuda")
+    counters = {"allocated": 2**30, "reserved": 2**30, "inside": 2**29}
+    searching = dataclasses.replace(report, flags=dataclasses.replace(report.flags, cudnn_benchmark=True))
+
+    (plain,) = found(with_counters_of(report, **counters), "MP126", Severity.INFO)
+    (search,) = found(with_counters_of(searching, **counters), "MP126", Severity.INFO)
+    assert "benchmark off" in search.fix.text
+    assert "benchmark off" not in plain.fix.text
+    assert "CUBLAS_WORKSPACE_CONFIG" in plain.fix.text
+
+
+def test_counters_of_cuda_are_read_as_they_stand(monkeypatch):
+    """Peaks of the allocator, what is free in split blocks, and the rest beyond the tensors that were seen."""
+    memory = trained(nn.Linear(32, 32), torch.randn(8, 32), square).memory
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: memory.peak + 5000)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: memory.peak + 9000)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: {"inactive_split_bytes.all.current": 700})
+
+    counted = with_counters(memory, torch.device("cuda"))
+    assert (counted.inside, counted.fragmented) == (5000, 700)
+    assert (counted.allocated, counted.reserved) == (memory.peak + 5000, memory.peak + 9000)
+    assert with_counters(memory, torch.device("cpu")) is memory
 
 
 # ── what needs a measurement ────────────────────────────────────────────────────────────────────────────────────────

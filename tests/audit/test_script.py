@@ -95,6 +95,76 @@ def test_inference_without_an_optimizer_is_audited_call_by_call(tmp_path):
     assert not report.trains
     assert report.products.flops == 2 * 16 * (32 * 64 + 64 * 8)
     assert [row.location.line for row in report.syncs] == [line_of(path, ".cpu()")]
+    assert report.timing.of("bfloat16").steps >= 3
+
+
+def test_inference_in_both_precisions_is_timed_in_both(tmp_path):
+    """From one call of the model to the next, by the region that the call was in, also where it is entered inside."""
+    path = script(
+        tmp_path,
+        """
+        class Net(nn.Module):
+            def forward(self, x, low):
+                with torch.autocast("cpu", torch.bfloat16, enabled=low):
+                    return model(x)
+        net = Net()
+        with torch.no_grad():
+            for index in range(120):
+                net(torch.randn(16, 32), index % 2 == 0)
+        """,
+    )
+    report = audit_script(Command((str(path),)), seconds=90)
+
+    assert {row.precision for row in report.timing.steps} == {"bfloat16", "float32"}
+    assert all(row.steps >= 3 for row in report.timing.steps)
+
+
+def test_an_evaluation_before_training_is_not_taken_for_the_whole_script(tmp_path):
+    """Fifty batches under no_grad, then training: the training step is reported."""
+    path = script(
+        tmp_path,
+        """
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            for _ in range(50):
+                model(torch.randn(16, 32))
+        for _ in range(30):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = model(torch.randn(16, 32)).float().square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    )
+    report = audit_script(Command((str(path),)), seconds=90)
+
+    assert report.trains
+    assert report.timing.of("bfloat16").steps >= 3
+
+
+def test_a_wrapped_optimizer_steps_once_and_the_clock_is_read_where_it_is(tmp_path):
+    """KahanSum steps AdamW several times per step; those are parts of one, and clocks on a CPU are no finding."""
+    path = script(
+        tmp_path,
+        """
+        import time
+        import mixprec
+        model = model.bfloat16()
+        optimizer = mixprec.KahanSum(torch.optim.AdamW(model.parameters()), chunk=600)
+        for _ in range(12):
+            begin = time.perf_counter()
+            model(torch.randn(16, 32, dtype=torch.bfloat16)).float().square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            took = time.perf_counter() - begin
+        """,
+    )
+    report = audit_script(Command((str(path),)), seconds=90)
+    state = [line for line in report.memory.lines if line.kind.value == "optimizer state" and line.dtype == "int16"]
+
+    assert report.products.flops == 2 * 16 * (2 * 32 * 64 + 3 * 64 * 8)
+    assert [line.bytes for line in state] == [2 * (32 * 64 + 64 + 64 * 8 + 8)]
+    assert [f.code for f in report.findings if f.code == "MP111"] == []
 
 
 def test_forward_and_backward_without_an_optimizer_is_audited(tmp_path):

@@ -1,4 +1,4 @@
-"""Kernels run behind the host's back: a clock that is read before they are done shows how long it took to ask for them."""
+"""Kernels run behind the host's back: a clock read before they are done shows how long it took to ask for them."""
 
 from __future__ import annotations
 

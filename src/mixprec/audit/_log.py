@@ -150,8 +150,8 @@ class Sync:
 class Mark:
     """A boundary: `forward` (a model was called), `backward` (it is over), `step` (an optimizer stepped), `region`.
 
-    `inner step` and `inner stepped` are those of an optimizer that another one steps; `clock` is a reading of the time by
-    the script, `synchronize` its waiting for the device.
+    `inner step` and `inner stepped` are those of an optimizer that another one steps; at `clock` the script reads the
+    time, at `synchronize` it waits for the device.
     """
 
     what: str

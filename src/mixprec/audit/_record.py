@@ -73,9 +73,9 @@ class Recording(Listener):
             self.watch.mark("inner step")
             return
         self.watch.optimizing = True
-        self.number(optimizer)
+        number = self.number(optimizer)
         if self.watch.on:
-            self.watch.mark("before step", held=list(self.owned(optimizer)))
+            self.watch.mark("before step", held=list(self.owned(optimizer)), dtype=str(number))
 
     def stepped(self, optimizer: Optimizer) -> None:
         """State exists here for the first time."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from mixprec.audit._log import Event, Freed, Held, Mark, Op, Phase, Step, Storage
+from mixprec.audit._log import Event, Freed, Held, Kind, Mark, Op, Phase, Step, Storage
 
 __all__ = ["cut", "cut_at", "cycle_ends", "typical"]
 
@@ -43,15 +43,29 @@ def cut_at(events: Sequence[Event], storages: dict[int, Storage], ends: Sequence
         if end < start:
             continue
         part = tuple(events[start : end + 1])
-        steps.append(Step(part, storages, _held(part), _alive(events, storages, start), _held(events[:start])))
+        held, replaced = _held(part)
+        earlier, before = _held(events[:start])
+        steps.append(Step(part, storages, held, _alive(events, storages, start), (*before, *earlier, *replaced)))
         start = end + 1
     return tuple(steps)
 
 
-def _held(events: Sequence[Event]) -> tuple[Held, ...]:
-    """Who owns which storage, each once; the last owner counts."""
-    owners = {held.ref.storage: held for e in events if isinstance(e, Mark) for held in e.held}
-    return tuple(owners.values())
+def _held(events: Sequence[Event]) -> tuple[tuple[Held, ...], tuple[Held, ...]]:
+    """Who owns which storage, each once, and the last owner counts; apart from it state that other state replaced."""
+    owners: dict[int, Held] = {}
+    places: dict[int, tuple[str, str]] = {}
+    replaced: list[Held] = []
+    for mark in (event for event in events if isinstance(event, Mark)):
+        states = {(mark.dtype, held.name) for held in mark.held if held.kind is Kind.STATE}
+        here = {held.ref.storage for held in mark.held}
+        for storage in [n for n, place in places.items() if place in states and n not in here]:
+            replaced.append(owners.pop(storage))
+            del places[storage]
+        for held in mark.held:
+            owners[held.ref.storage] = held
+            if held.kind is Kind.STATE:
+                places[held.ref.storage] = (mark.dtype, held.name)
+    return tuple(owners.values()), tuple(replaced)
 
 
 def _alive(events: Sequence[Event], storages: dict[int, Storage], position: int) -> frozenset[int]:

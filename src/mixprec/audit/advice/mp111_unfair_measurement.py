@@ -17,8 +17,8 @@ def advise(report: AuditReport) -> Iterator[Advice]:
         yield piece(
             "MP111",
             Severity.INFO,
-            f"The clock is read here while the device still works on what was asked for since line {row.begin.line}: the "
-            "difference is the time that the host took to ask.",
+            "The clock is read here while the device still works on what was asked for since line "
+            f"{row.begin.line}: the difference is the time that the host took to ask.",
             gain=0.0,
             location=row.end,
             evidence=[fact("FLOPs asked for in between", float(row.flops)), fact("waits in between", 0)],
