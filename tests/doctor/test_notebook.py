@@ -42,6 +42,11 @@ def test_an_overflow_is_found_and_located():
     assert (found.verdict.code, found.verdict.location.module) == ("MP030", "2")
     assert found.verdict.confidence.value == "confirmed by control"
     assert found.exit_code == 1
+    smallest = found.verdict.evidence[-1]
+    assert (smallest.what, smallest.value) == ("smallest part that has to compute in float32", "2 (Linear)")
+    assert found.verdict.fix_tried is not None
+    assert found.verdict.fix_tried.value == "is healthy"
+    assert not any("forward" in vars(module) for module in state[0].modules())
 
 
 def test_a_healthy_step_has_nothing_wrong_and_everything_is_put_back():

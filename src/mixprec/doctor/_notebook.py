@@ -11,7 +11,7 @@ import copy
 import dataclasses
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,13 @@ from mixprec.doctor import interventions
 from mixprec.doctor._arm import Arm, ArmPlan, Examination, read_arm
 from mixprec.doctor._conclude import conclude, next_plan
 from mixprec.doctor._diagnosis import Diagnosis
+from mixprec.doctor._recorder._island import IslandSearch, searched
 from mixprec.doctor._recorder._listener import Recorder
 from mixprec.doctor._recorder._location import Locator, traced
 from mixprec.doctor._recorder._scene import Scene
 from mixprec.doctor._recorder._start import SEED, seed_everything
 from mixprec.doctor._recorder._writer import Writer
+from mixprec.doctor._trials import modules_tried
 from mixprec.doctor.interventions._change import subclasses
 from mixprec.errors import InvalidValueError
 
@@ -68,21 +70,53 @@ def examine(
         left = time_limit - (time.monotonic() - began)
         known = dataclasses.replace(known.with_arm(arm), seconds_left=left)
         interrupted = arm.ended == "interrupted" or left <= 0
-    return dataclasses.replace(conclude(known), interrupted=interrupted, seconds=time.monotonic() - began)
+    diagnosis = conclude(known)
+    if not fast and not interrupted:
+        diagnosis = modules_tried(diagnosis, _Bench(step_fn, saved, steps, began + time_limit))
+    return dataclasses.replace(
+        diagnosis, interrupted=diagnosis.interrupted or interrupted, seconds=time.monotonic() - began
+    )
+
+
+class _Bench:
+    """Runs further arms in what is left of the time; there is no text of a script that could be another one."""
+
+    def __init__(self, step_fn: Callable[[], Any], saved: _Saved, steps: int, deadline: float) -> None:
+        self._step_fn = step_fn
+        self._saved = saved
+        self._steps = steps
+        self._deadline = deadline
+
+    def run(self, plan: ArmPlan, replace: Mapping[str, str]) -> Arm:
+        """One arm."""
+        return _run(self._step_fn, self._saved, plan, self._steps, self.share())
+
+    def allows(self, seconds: float) -> bool:
+        """Whether so many seconds are left."""
+        return self.share() >= seconds
+
+    def share(self) -> float:
+        """Seconds that are left."""
+        return self._deadline - time.monotonic()
 
 
 def _run(step_fn: Callable[[], Any], saved: _Saved, plan: ArmPlan, steps: int, left: float) -> Arm:
     """One arm, in this process."""
     began = time.monotonic()
     changes = {change.name: change.value for change in plan.interventions}
-    with tempfile.TemporaryDirectory(prefix="mixprec-arm-") as folder, _in(Path(folder)), _undone(), saved.restored():
+    with (
+        tempfile.TemporaryDirectory(prefix="mixprec-arm-") as folder,
+        _in(Path(folder)),
+        _undone(saved.modules()),
+        saved.restored(),
+    ):
         seed_everything(SEED)
         interventions.apply(changes)
         saved.apply(changes)
         writer = Writer()
         scene = Scene(writer)
         recorder = Recorder(scene, 10 * steps, _enough)
-        with listen(recorder):
+        with listen(recorder), _searching(scene, plan):
             saved.introduce(recorder)
             iterations = traced({"trace": plan.trace})
             if iterations:
@@ -95,6 +129,14 @@ def _run(step_fn: Callable[[], Any], saved: _Saved, plan: ArmPlan, steps: int, l
         ]
         arm = read_arm(Arm(plan.name, plan.interventions), lines)
     return dataclasses.replace(arm, ended=ended, seconds=time.monotonic() - began)
+
+
+def _searching(scene: Scene, plan: ArmPlan) -> contextlib.AbstractContextManager[Any]:
+    """Listens for the step in which the plan wants modules searched."""
+    iterations = searched({"trace": plan.trace})
+    if not iterations or plan.trace is None:
+        return contextlib.nullcontext()
+    return listen(IslandSearch(scene, iterations, float(plan.trace["seconds"]), _enough))
 
 
 def _steps(step_fn: Callable[[], Any], recorder: Recorder, steps: int, deadline: float) -> str:
@@ -129,6 +171,11 @@ class _Saved:
         self._copies = [copy.deepcopy(part.state_dict()) for part in self._parts]
         self._random = torch.get_rng_state()
 
+    def modules(self) -> list[torch.nn.Module]:
+        """Every module of the models in it."""
+        models = [part for part in self._parts if isinstance(part, torch.nn.Module)]
+        return [module for model in models for module in model.modules()]
+
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
         """Puts everything as it was when it was saved, before and after."""
@@ -145,7 +192,7 @@ class _Saved:
                 part.load_state_dict(copy.deepcopy(kept))
             if isinstance(part, torch.amp.GradScaler):
                 part._enabled = bool(kept)
-                part._scale = None  # the next use makes it from what was loaded
+                part._scale = part._growth_tracker = None  # the next use makes them from what was loaded
                 part._per_optimizer_states.clear()
             for group in getattr(part, "param_groups", ()):
                 for parameter in group["params"]:
@@ -180,8 +227,9 @@ def _in(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _undone() -> Iterator[None]:
-    """Whatever interventions put in place of torch's own is taken out at the end."""
+def _undone(modules: Sequence[torch.nn.Module]) -> Iterator[None]:
+    """Whatever interventions put in place of torch's own, or of a module's forward, is taken out at the end."""
+    forwards = [(module, vars(module).get("forward")) for module in modules]
     owners: list[Any] = [torch, torch.Tensor, torch.nn.Module, torch.autocast, dataloader._BaseDataLoaderIter]
     owners += [*subclasses(torch.amp.GradScaler), *subclasses(torch.optim.Optimizer)]
     before = [(owner, dict(vars(owner))) for owner in owners]
@@ -193,6 +241,9 @@ def _undone() -> Iterator[None]:
     try:
         yield
     finally:
+        for module, forward in forwards:
+            if vars(module).get("forward") is not forward:
+                vars(module).pop("forward") if forward is None else vars(module).update(forward=forward)
         while torch._C._len_torch_function_stack() > modes:
             torch._C._pop_torch_function_stack()
         for owner, names in before:

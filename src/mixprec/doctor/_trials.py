@@ -25,7 +25,7 @@ from mixprec.doctor._try import (
     with_patch,
 )
 
-__all__ = ["Bench", "tried"]
+__all__ = ["Bench", "modules_tried", "tried"]
 
 
 class Bench(Protocol):
@@ -52,10 +52,21 @@ def tried(diagnosis: Diagnosis, bench: Bench) -> Diagnosis:
     return trials.diagnosis
 
 
-class _Trials:
-    """The diagnosis as it is known so far."""
+def modules_tried(diagnosis: Diagnosis, bench: Bench) -> Diagnosis:
+    """The same where there is no text that could be changed: modules are put into float32 from outside."""
+    trials = _Trials(diagnosis, bench, writes=False)
+    try:
+        trials.modules_help()
+    except KeyboardInterrupt:
+        return dataclasses.replace(trials.diagnosis, interrupted=True)
+    return trials.diagnosis
 
-    def __init__(self, diagnosis: Diagnosis, bench: Bench) -> None:
+
+class _Trials:
+    """The diagnosis as it is known so far; `writes`: whether there is a text to change."""
+
+    def __init__(self, diagnosis: Diagnosis, bench: Bench, writes: bool = True) -> None:
+        self._writes = writes
         self.diagnosis = diagnosis
         self._bench = bench
         self._known = diagnosis.examination
@@ -75,7 +86,7 @@ class _Trials:
             if island is None or any(path in before for path in island["modules"]):
                 return False
             self.diagnosis = with_island(self.diagnosis, island, searched)
-            change = next(module_changes(island, texts, before), None)
+            change = next(module_changes(island, texts, before), None) if self._writes else None
             if change is None or (texts and change.file not in texts):
                 return number == 1 and self._helps_unwritten(island)
             if self._helps(change):
