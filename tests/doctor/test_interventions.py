@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 import pytest
@@ -236,3 +237,14 @@ def test_interventions_compose(apply):
 
     assert (scaler.is_enabled(), scaler.get_scale()) == (True, 1.0)
     assert stepped() == pytest.approx([0.1] * 3, rel=1e-4)
+
+
+def test_fill_empty_fills_what_the_script_asks_for(apply):
+    """Uninitialised memory of the script's own is NaN; integers, and what a library allocates, stay as they were."""
+    apply(fill_empty=math.nan)
+
+    assert torch.empty(3).isnan().all()
+    assert torch.empty_like(torch.zeros(3)).isnan().all()
+    assert torch.zeros(1).new_empty(3).isnan().all()
+    assert torch.empty(3, dtype=torch.int64).dtype == torch.int64
+    assert torch.nn.Linear(3, 3).weight.isfinite().all()

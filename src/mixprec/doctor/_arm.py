@@ -42,6 +42,7 @@ class Intervention:
     script names itself, such as `.half()`) · loss_scale 1.0 (fixed) · init_scale 1024.0 · learning_rate 0.1 (factor) ·
     warm_up 100 (steps) · clip 1.0 · adam_eps 1e-4 · pin_batches 4 · leave_out [17] (batch numbers) · unfused True ·
     math_attention True · eager True (torch.compile off) · tf32_off True · deterministic True ·
+    fill_empty nan (what torch.empty holds) ·
     fp32_modules ["layers.3"] (module paths) · cast_cache_off True · cuda_policy True (CUDA's op list on the CPU)
     """
 
@@ -138,7 +139,8 @@ class Event:
 
     `kind`: scale, backward, unscale, clip, scaler_step, step, update, zero_grad, scheduler_step, grad (autograd.grad),
     scaler_created, scaler_saved, scaler_restored, scale_read, file_saved, file_loaded, converted, forward_begin,
-    region_entered, interval_changed, growth_missed, weights_moved.
+    region_entered, interval_changed, growth_missed, weights_moved,
+    empty_made.
 
     `data` holds what else is known, e.g. {"by_step": true} or {"explicit": false} for an unscale,
     {"of_scale": true} for a backward whose loss came out of `scale`, {"state": "scaled"} for a clip,

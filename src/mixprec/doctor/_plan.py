@@ -7,6 +7,7 @@ then for what separates the causes that are left. Nothing is run for what is dec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from mixprec.doctor._arm import Arm, ArmPlan, Examination, Intervention
@@ -100,6 +101,10 @@ def _special(examination: Examination, arm: Arm, found: Failure | None, steps: i
         yield ArmPlan("adam-eps", (Intervention("adam_eps", 1e-4),), steps)
     if found is not None and suspects_momentum(examination) is not None:
         yield ArmPlan("unfused", (Intervention("unfused", True),), steps)
+    if any(event.kind == "empty_made" for event in arm.events) and (found is None or found.how in ("loss", "weights")):
+        yield ArmPlan(
+            "fill-empty", (Intervention("fill_empty", math.nan if found is None else 0.0),), min(steps, SLACK)
+        )
     if arm.facts.get("compiled") or arm.facts.get("compile_site") or _traced_compiled(examination):
         yield ArmPlan("eager", (Intervention("eager", True),), steps)
     if any(diverges(arm, o.optimizer) for o in arm.optimizers if not o.rank) and _still_diverges(examination, arm):

@@ -28,7 +28,7 @@ from mixprec.records import Confidence, Evidence, Severity, Verdict
 __all__ = ["looked_at", "only_the_scale", "open_question", "rank", "verdicts"]
 
 RANKS: tuple[tuple[str, ...], ...] = (
-    ("MP132", "MP013"),
+    ("MP137", "MP132", "MP013"),
     ("MP131", "MP136"),
     ("MP003", "MP004", "MP018", "MP170", "MP002", "MP005", "MP142", "MP006", "MP007", "MP008", "MP025", "MP024"),
     ("MP022", "MP087", "MP084", "MP028", "MP027", "MP009", "MP143", "MP144", "MP145", "MP146", "MP209"),
@@ -61,6 +61,7 @@ BREAKS_NUMBERS = frozenset(
         "MP063",
         "MP131",
         "MP136",
+        "MP137",
         "MP174",
     }
 )
@@ -76,8 +77,9 @@ FOLLOWS: dict[str, frozenset[str]] = {
     **dict.fromkeys(RANGE, BREAKS_NUMBERS | {"MP132", "MP039"}),
     "MP039": BREAKS_NUMBERS | {"MP130", "MP132"},
     "MP029": frozenset({"MP131"}),
+    "MP132": frozenset({"MP137"}),
     "MP012": NUMBERS | BREAKS_NUMBERS | {"MP146", "MP084", "MP013"},
-    "MP131": frozenset({"MP013"}),
+    "MP131": frozenset({"MP013", "MP137"}),
     "MP009": frozenset({"MP013"}),
     "MP135": NUMBERS | BREAKS_NUMBERS | {"MP016"},
     "MP038": NUMBERS | BREAKS_NUMBERS,

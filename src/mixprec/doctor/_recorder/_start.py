@@ -26,6 +26,7 @@ from mixprec.doctor._recorder._location import Locator, traced
 from mixprec.doctor._recorder._scene import Scene
 from mixprec.doctor._recorder._watches import (
     watch_compile,
+    watch_empty,
     watch_intervals,
     watch_leaves,
     watch_reductions,
@@ -57,6 +58,7 @@ def start(options: dict[str, Any]) -> Callable[[], None]:
     watch_leaves()
     watch_step_hooks()
     watch_intervals(recorder.events.tell)
+    watch_empty(recorder.events.tell)
     watch_reductions(recorder.events.tell)
     _say_facts(writer)
     if iterations:

@@ -16,6 +16,7 @@ from mixprec._trace import user_site
 from mixprec.doctor._recorder._numbers import dtype_name, extents
 from mixprec.doctor._recorder._quiet import quiet
 from mixprec.doctor._recorder._writer import Writer
+from mixprec.doctor.interventions.fill_empty import asking_frame
 from mixprec.records import Location
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Threads",
     "as_fact",
     "watch_compile",
+    "watch_empty",
     "watch_intervals",
     "watch_leaves",
     "watch_reductions",
@@ -101,6 +103,28 @@ def watch_reductions(tell: Callable[..., None]) -> None:
 
     distributed_c10d.all_reduce = tapped
     torch.distributed.all_reduce = tapped
+
+
+def watch_empty(tell: Callable[..., None]) -> None:
+    """The lines of the script that ask for uninitialised floating-point memory, each once."""
+    seen: set[tuple[str, int]] = set()
+
+    def watch(owner: Any, name: str) -> None:
+        make = getattr(owner, name)
+
+        @functools.wraps(make)
+        def tapped(*args: Any, **kwargs: Any) -> Any:
+            made = make(*args, **kwargs)
+            frame = asking_frame() if made.is_floating_point() and not child.in_worker() else None
+            if frame is not None and (place := (frame.f_code.co_filename, frame.f_lineno)) not in seen:
+                seen.add(place)
+                tell("empty_made", site=Location(file=place[0], line=place[1]))
+            return made
+
+        setattr(owner, name, tapped)
+
+    for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
+        watch(owner, name)
 
 
 def watch_intervals(tell: Callable[..., None]) -> None:
