@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from mixprec import GradScaler
+from mixprec.monitor import Monitor
 from mixprec.monitor.incident import IncidentStore, IncidentWatch, load_incidents
 
 
@@ -405,3 +406,18 @@ def test_a_bad_loss_whose_gradients_are_finite_is_saved_before_it_is_applied(tmp
     assert [(one.kind, one.step) for one in load_incidents(tmp_path)] == [("loss", 1), ("skipped", 3)]
     saved = load_incidents(tmp_path)[0].weights(0)
     assert all(torch.equal(saved[name], parameter) for name, parameter in weights.items())
+
+
+def test_a_number_that_a_monitor_tests_is_no_test_of_the_scripts(tmp_path):
+    """A monitor beside the watch looks at losses that are not finite: only the skipped step is kept."""
+    model, optimizer, scaler = setup(SCALERS["torch"]())
+    with watched(tmp_path, hear_checks=True), Monitor(model, optimizer, level="deep") as monitor:
+        for gain in (1.0, float("inf"), 1.0, 1.0):
+            monitor.flush()  # records and judges the step before, when this one has begun
+            loss = sum(model(batch(), gain=gain)["out"].float().pow(2).mean() for _ in range(2))
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    assert [(one.kind, one.step) for one in load_incidents(tmp_path)] == [("skipped", 1)]

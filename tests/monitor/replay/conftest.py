@@ -90,11 +90,17 @@ class InProcess:
 
     def replay(self, incident, script: Path, **options):
         """What `replay_script` finds."""
+        with self.instead_of_processes():
+            return replay_script(incident, command=Command((str(script),)), **options)
+
+    @contextlib.contextmanager
+    def instead_of_processes(self):
+        """Inside, a script is replayed in this process."""
         with self.monkeypatch.context() as patch:
             patch.setattr(_silence, "_silent", False)
             patch.setattr(_script, "ThreadPoolExecutor", OneAfterTheOther)
-            patch.setattr(_script, "run_script", lambda command, **how: self._again(patch, script, **how))
-            return replay_script(incident, command=Command((str(script),)), **options)
+            patch.setattr(_script, "run_script", lambda command, **how: self._again(patch, command.script, **how))
+            yield
 
     def _again(self, patch, script: Path, *, options, folder, **_):
         self._runs += 1
@@ -113,7 +119,8 @@ class InProcess:
         except Exception as raised:
             error = f"{type(raised).__name__}: {raised}"
         finally:
-            leave()
+            with contextlib.suppress(Ended):
+                leave()
         return Outcome(1 if error else 0, 0.0, error)
 
 

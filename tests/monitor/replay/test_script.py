@@ -13,9 +13,7 @@ from mixprec._script import Command, run_script
 from mixprec._trace import source_line
 from mixprec.cli import main
 from mixprec.monitor.incident import load_incidents
-from mixprec.monitor.replay import NotReachedError, replay_script
-
-pytestmark = pytest.mark.slow
+from mixprec.monitor.replay import NotReachedError, kept_result, replay_script
 
 INLINE = """
     import torch, torch.nn.functional as F
@@ -81,6 +79,47 @@ COUNTED = """
 """
 
 
+BRANCHING = """
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    for step in range(4):
+        with torch.autocast("cpu", torch.float16):
+            out = model(torch.randn(8, 4))
+        optimizer.zero_grad()
+        scaler.scale(out.float().square().sum() * (3.0 if step == 2 else 0.01)).backward()
+        scaler.unscale_(optimizer)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if step == 2 and norm.isfinite():
+            raise RuntimeError("another way")
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+OWN = """
+    import torch
+    from torch import nn
+    from mixprec import Monitor
+
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    with Monitor(model, optimizer, folder=FOLDER, level="deep", incidents=True) as monitor:
+        for step in range(4):
+            x, gain = torch.randn(8, 4), 1e6 if step == 2 else 1.0
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.float16):
+                hidden = model(x) * gain
+            scaler.scale(hidden.float().square().mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+"""
+
 RANKS = """
     import os, sys
     import torch, torch.distributed as dist, torch.multiprocessing as mp, torch.nn.functional as F
@@ -121,12 +160,17 @@ RANKS = """
 """
 
 
-def saved(folder, text):
-    """The incidents that the script left behind."""
+def written(folder, text):
+    """The script as a file."""
     script = folder / "train.py"
     script.write_text(textwrap.dedent(text), encoding="utf-8")
+    return script
+
+
+def saved(folder, text):
+    """The incidents that the script left behind, in a process of its own."""
     outcome = run_script(
-        Command((str(script),)),
+        Command((str(written(folder, text)),)),
         entry="mixprec.monitor.incident:attach",
         options={"folder": str(folder / "incidents")},
         cwd=folder,
@@ -137,8 +181,9 @@ def saved(folder, text):
     return load_incidents(folder / "incidents")
 
 
+@pytest.mark.slow
 def test_a_skipped_step_of_a_script_replays(tmp_path):
-    """The sixth step, its data drawn in the loop: reached by a jump, bit for bit, its line named; bf16 is clean."""
+    """The sixth step, its data drawn in the loop: reached by a jump in a new process, bit for bit, its line named."""
     [incident] = saved(tmp_path, INLINE)
     assert (incident.kind, incident.step) == ("skipped", 5)
 
@@ -147,11 +192,17 @@ def test_a_skipped_step_of_a_script_replays(tmp_path):
     assert "Replayed twice, both bit for bit as recorded." in shown.output
     assert "return self.b(hidden) * gain" in shown.output
     assert "running all" not in shown.output
+    assert kept_result(incident.folder)["text"] == "return self.b(hidden) * gain"
 
-    other = CliRunner().invoke(
-        main, ["replay", str(incident.folder), "--precision", "bf16-mixed", "--deep", "--format", "json"]
-    )
-    document = json.loads(other.output)["replay"]
+
+def test_another_precision_is_told_as_json(tmp_path, in_process):
+    """In bfloat16 the step is clean; the document has every op, and the fields that the manual shows."""
+    script = written(tmp_path, INLINE)
+    [incident] = in_process.record(script)
+    with in_process.instead_of_processes():
+        line = ["replay", str(incident.folder), "--precision", "bf16-mixed", "--deep", "--format", "json", str(script)]
+        document = json.loads(CliRunner().invoke(main, line).output)["replay"]
+
     assert document["precision"] == "bf16-mixed"
     assert document["traced"]["origin"]["first"] is None
     assert len(document["traced"]["records"]) == document["traced"]["ops"]
@@ -160,46 +211,76 @@ def test_a_skipped_step_of_a_script_replays(tmp_path):
     assert (list(document), list(document["traced"])) == (list(shown), list(shown["traced"]))
     assert list(document["traced"]["room"]) == list(shown["traced"]["room"])
     assert list(document["traced"]["origin"]) == list(shown["traced"]["origin"])
+    assert kept_result(incident.folder) is None  # it says nothing of the step as it was
 
 
-def test_a_step_that_a_script_left_out_replays_without_a_seed(tmp_path):
+def test_a_step_that_a_script_left_out_replays_without_a_seed(tmp_path, in_process):
     """No seed, a shuffled loader and a step left out by hand: batch and random states come from the incident."""
-    incidents = saved(tmp_path, LOADED)
+    script = written(tmp_path, LOADED)
+    incidents = in_process.record(script)
     assert [(one.kind, one.step) for one in incidents][:2] == [("loss", 4), ("loss", 5)]
 
-    found = replay_script(incidents[0], timeout=120)
+    found = in_process.replay(incidents[0], script)
 
     first = found.traced.origin.first
-    assert found.repeats
-    assert found.exact
+    assert (found.repeats, found.exact) == (True, True)
     assert first.op == "aten.log.default"
     assert "torch.log(out - out)" in source_line(first.location)
 
 
-def test_weights_that_were_spoiled_a_step_before_lead_there(tmp_path):
+def test_weights_that_were_spoiled_a_step_before_lead_there(tmp_path, in_process):
     """The loss is NaN because the step before divided by 0: that step is traced too, the optimizer's op named."""
-    incident = saved(tmp_path, COUNTED)[0]
+    script = written(tmp_path, COUNTED)
+    incident = in_process.record(script)[0]
     assert incident.step == 1
 
-    found = replay_script(incident, timeout=120)
+    found = in_process.replay(incident, script)
 
     first = found.traced.origin.first
     assert (first.phase, source_line(first.location)) == ("optimizer", "optimizer.step()")
     assert any("the step before it was traced" in note for note in found.notes)
 
 
-def test_a_script_that_changed_is_told(tmp_path):
+def test_a_script_that_changed_is_told(tmp_path, in_process):
     """A script whose model has other shapes since is an error with the reason."""
-    [incident] = saved(tmp_path, INLINE)
+    [incident] = in_process.record(written(tmp_path, INLINE))
     changed = INLINE.replace(
         "nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)", "nn.Linear(4, 2), nn.Identity(), nn.Identity()"
     )
-    (tmp_path / "train.py").write_text(textwrap.dedent(changed), encoding="utf-8")
+    script = written(tmp_path, changed)
 
     with pytest.raises(NotReachedError, match="Step 5 was not reached: CheckpointError"):
-        replay_script(incident, timeout=120)
+        in_process.replay(incident, script)
 
 
+def test_a_scale_that_leads_the_script_another_way_ends_no_replay(tmp_path, in_process):
+    """At a smaller loss scale the script fails on another way: that scale is not named, and the rest is told."""
+    script = written(tmp_path, BRANCHING)
+    [incident] = in_process.record(script, most=1)
+
+    found = in_process.replay(incident, script)
+
+    assert (found.repeats, found.exact, found.avoiding_scale) == (True, True, None)
+    assert any("another way" in note for note in found.notes)
+    assert found.traced.origin.first.phase == "backward"
+
+
+def test_a_monitor_of_the_scripts_own_writes_nothing_in_a_replay(tmp_path, in_process):
+    """The record of the run is the same after its step was run again, and its incidents are those that there were."""
+    script = written(tmp_path, OWN.replace("FOLDER", repr(str(tmp_path / "run"))))
+    in_process.record(script)
+    [incident] = load_incidents(tmp_path / "run")
+    before = (tmp_path / "run" / "rank0.jsonl").read_bytes()
+
+    found = in_process.replay(incident, script)
+
+    assert (found.repeats, found.exact) == (True, True)
+    assert source_line(found.traced.origin.first.location) == "hidden = model(x) * gain"
+    assert (tmp_path / "run" / "rank0.jsonl").read_bytes() == before
+    assert len(load_incidents(tmp_path / "run")) == 1
+
+
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_ranks_replay_together_and_the_one_at_fault_is_named(tmp_path):
     """Two ranks under DDP skip one step because of one of them: the other's incident leads to that rank's line."""

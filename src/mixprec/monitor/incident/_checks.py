@@ -1,21 +1,27 @@
 """A script that tests its loss and leaves a step out by hand calls neither backward nor step: its test is heard.
 
 `torch.isfinite`, `isnan` and `isinf` (as functions and methods) and those of `math` are replaced by ones that note what
-a single number was tested, and put back by `remove`. What they return is untouched.
+a single number was tested, and put back by `remove`. What they return is untouched. Tests by torch and by this package
+are nobody's decision and are not heard.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+import mixprec
+
 __all__ = ["Checks"]
 
+_OURS = tuple(str(Path(file).parent) for file in (torch.__file__, mixprec.__file__))
 _NAMES = ("isfinite", "isnan", "isinf")
 _OWNERS: tuple[Any, ...] = (torch, Tensor, math)
 
@@ -44,9 +50,17 @@ class Checks:
         @functools.wraps(original)
         def test(*args: Any, **kwargs: Any) -> Any:
             first = args[0] if args else None
-            if isinstance(first, float) or (isinstance(first, Tensor) and first.numel() == 1):
-                heard(first.detach() if isinstance(first, Tensor) else first)
+            number = _single(first)
+            if number is not None and not sys._getframe(1).f_code.co_filename.startswith(_OURS):
+                heard(number)
             return original(*args, **kwargs)
 
         setattr(owner, name, test)
         self._undo.append(lambda: setattr(owner, name, original) if own else delattr(owner, name))
+
+
+def _single(value: Any) -> Tensor | float | None:
+    """`value` if it is one number."""
+    if isinstance(value, float):
+        return value
+    return value.detach() if isinstance(value, Tensor) and value.numel() == 1 else None

@@ -39,8 +39,11 @@ def enter(options: dict[str, Any]) -> Callable[[], None]:
     stack.enter_context(replaying.hearing(checks=True))
 
     def leave() -> None:
-        replaying.finish()
-        stack.close()
+        try:
+            replaying.finish()
+        finally:
+            replaying.stop_tracing()
+            stack.close()
         replaying.not_reached()
 
     return leave
@@ -121,6 +124,12 @@ class _Replaying(Windows):
             self._traces = True
             self._tracer.__enter__()
 
+    def stop_tracing(self) -> None:
+        """Takes the tracer out, if it is in."""
+        if self._tracer is not None and self._traces:
+            self._traces = False
+            self._tracer.__exit__(None, None, None)
+
     def judged(self, kind: str | None) -> None:
         """The step is over where it is the one; where not, who stepped is remembered."""
         self._last = (self.moment.optimizers, self.moment.scaler)
@@ -152,7 +161,7 @@ class _Replaying(Windows):
     def _end(self, kind: str | None) -> None:
         traced = None
         if self._tracer is not None and self._traces:
-            self._tracer.__exit__(None, None, None)
+            self.stop_tracing()
             traced = summed_up(
                 self._tracer, self._options["scale"] or self._incident.scale, self._options["deep"], self._since
             )
