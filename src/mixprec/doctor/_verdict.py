@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from mixprec.doctor._arm import Examination
+from mixprec.doctor._arm import Arm, Examination
 from mixprec.doctor.judges import all_judges
 from mixprec.doctor.judges._crash import lint_names_the_crash
 from mixprec.doctor.judges._located import ACCUSED_OP, culprit, scaled_overflow
@@ -45,6 +45,9 @@ RANKS: tuple[tuple[str, ...], ...] = (
 )
 """Rows of causes, the first to be repaired first: what invalidates everything else, what breaks the protocol, what
 breaks the numbers, what costs accuracy, what costs nothing but time."""
+
+MOSTLY = 0.3
+"""Share of skipped steps that no benign search of the scale explains."""
 
 BREAKS_NUMBERS = frozenset(
     {
@@ -188,6 +191,8 @@ def open_question(examination: Examination) -> str | None:
     known = verdicts(examination)
     if arm is not None and found is None and not any(v.severity is not Severity.INFO for v in known):
         return _plateau(examination)
+    if arm is not None and not known and (wasteful := _mostly_skipped(arm)) is not None:
+        return wasteful
     serious = [v for v in known if v.severity is Severity.ERROR]
     if arm is None or found is None or serious or found.how == "skips":
         return None  # now and then a batch is too large for the scale: the scaler did what it is for
@@ -201,6 +206,17 @@ def open_question(examination: Examination) -> str | None:
     if examination.arm("locate") is None:
         return f"Trace iteration {found.iteration} op by op{late}."
     return f"Save the failing step, iteration {found.iteration}, and replay it with one module at a time in FP32."
+
+
+def _mostly_skipped(arm: Arm) -> str | None:
+    """What would tell why so many steps are skipped once the scale has found its place."""
+    for steps in courses(arm):
+        seen = skips(steps)
+        later, skipped = seen.attempts - seen.warm_up, seen.probes + len(seen.others)
+        if later >= 10 and skipped > MOSTLY * later:
+            scale = min(step.scale for step in steps if step.scale is not None)
+            return f"{skipped} of {later} steps are skipped: run it at the fixed loss scale {scale:g}, its lowest here."
+    return None
 
 
 def _plateau(examination: Examination) -> str | None:

@@ -201,6 +201,10 @@ def test_a_log_that_filters_nan() -> None:
     lint = (Finding("MP133", "nan-hidden-in-log", Severity.WARNING, "", OTHER),)
     bad = dataclasses.replace(examined(steps=(dataclasses.replace(BATCH, loss=float("nan")),)), lint=lint)
     good = dataclasses.replace(examined(steps=(BATCH,)), lint=lint)
+    unread = examined(
+        steps=(dataclasses.replace(BATCH, loss=float("nan")),), facts={"nan_filter": {"file": "train.py", "line": 20}}
+    )
+    assert [v.location for v in (nan_hidden.judge(unread),) if v is not None] == [OTHER]
     found = nan_hidden.judge(bad)
     assert found is not None
     assert (found.code, found.location) == ("MP133", OTHER)
@@ -346,3 +350,14 @@ def test_a_training_that_stays_where_it_was_is_an_open_question() -> None:
     assert following.name == "fp16"
     assert open_question(learning(0.4, 0.2)) is None
     assert open_question(learning(0.97, 0.9)) is None
+
+
+def skipping(pattern: list[bool]) -> Examination:
+    """A healthy training at a scale of 64, some steps of which are skipped."""
+    return examined(steps=tuple(steps_of(0, pattern)), optimizers=(ADAM,), scalers=(SCALER,))
+
+
+def test_a_run_that_skips_a_third_of_its_steps_is_never_well() -> None:
+    """Whatever the cause: it asks for the experiment that would tell. A skip now and then is benign."""
+    assert "fixed loss scale 64" in (open_question(skipping([False, False, True] * 8 + [True])) or "")
+    assert open_question(skipping([False] * 9 + [True] + [False] * 14)) is None

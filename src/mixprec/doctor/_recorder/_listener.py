@@ -25,7 +25,7 @@ from mixprec.doctor._recorder._quiet import quiet
 from mixprec.doctor._recorder._regions import Regions
 from mixprec.doctor._recorder._scene import Scene, region_dtype, scale_of
 from mixprec.doctor._recorder._steps import Steps, parameters_of
-from mixprec.doctor._recorder._watches import LEAF, Threads, as_fact
+from mixprec.doctor._recorder._watches import LEAF, Threads, as_fact, nan_filter
 
 __all__ = ["Recorder", "peak_bytes"]
 
@@ -229,6 +229,10 @@ class Recorder(Listener):
             ratio = moved.ratio
             far, finite = ratio is None or ratio > FAR, ratio is not None
             self.events.tell("weights_moved", optimizer=number, state=state, finite=finite, far=far, ratio=ratio)
+        if self._filter is None and not math.isfinite(loss.get("value", 0.0)):
+            self._filter = nan_filter()
+            if self._filter is not None:
+                self.scene.writer.fact("nan_filter", as_fact(user_site()))
         self.steps.backward(loss, scaler)
         self.owners.begins(self.scene.optimizers.alive())
         self._through = None if scaler is None else self.scene.scaler(scaler)
@@ -243,6 +247,7 @@ class Recorder(Listener):
 
     _last_region: str | None = None
     _through: int | None = None
+    _filter: str | None = None
 
     def _origin(self, outputs: tuple[Tensor, ...]) -> tuple[Any, dict[str, Any]]:
         """The scaler that scaled what is differentiated, and the loss it was given; (None, {}) if none did."""

@@ -5,8 +5,10 @@ gradient-bearing scalar was made by hand.
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -24,6 +26,7 @@ __all__ = [
     "LEAF",
     "Threads",
     "as_fact",
+    "nan_filter",
     "watch_compile",
     "watch_empty",
     "watch_intervals",
@@ -41,6 +44,19 @@ LEAF = "_mixprec_made_at"
 def as_fact(site: Location) -> dict[str, Any]:
     """A place as a fact's value."""
     return {"file": site.file, "line": site.line}
+
+
+def nan_filter() -> str | None:
+    """The class of a trainer on the stack that leaves losses that are not finite out of its log (transformers'
+    `logging_nan_inf_filter`); None where there is none.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if getattr(getattr(owner, "args", None), "logging_nan_inf_filter", False) is True:
+            return type(owner).__name__
+        frame = frame.f_back
+    return None
 
 
 class Threads:

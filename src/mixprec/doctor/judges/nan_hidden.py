@@ -8,7 +8,7 @@ from mixprec.doctor._arm import Arm, Examination, TracedOp
 from mixprec.doctor.judges._located import packet, traced
 from mixprec.doctor.judges._reading import observed
 from mixprec.doctor.judges._say import lint_finding, say
-from mixprec.records import Confidence, Evidence, Severity, Verdict
+from mixprec.records import Confidence, Evidence, Location, Severity, Verdict
 
 
 def judge(examination: Examination) -> Verdict | None:
@@ -37,15 +37,17 @@ def _replaced(arm: Arm, one: TracedOp) -> Verdict:
 
 def _filtered(examination: Examination) -> Verdict | None:
     arm, lint = observed(examination), lint_finding(examination, "MP133")
-    if arm is None or lint is None:
+    seen = arm.facts.get("nan_filter") if arm is not None else None
+    if arm is None or (lint is None and not seen):
         return None
+    at = lint.location if lint is not None else Location(**(seen or {}))
     bad = next((step for step in arm.steps if step.loss is not None and not math.isfinite(step.loss)), None)
     if bad is None:
         return None
     return say(
         "MP133",
         "The log filters NaN out of the loss; the loss itself was not finite.",
-        lint.location,
+        at,
         evidence=(Evidence("loss", bad.loss, arm=arm.name, step=bad.iteration),),
         confidence=Confidence.CONFIRMED,
         severity=Severity.WARNING,
