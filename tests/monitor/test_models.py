@@ -198,6 +198,10 @@ def test_a_compiled_model_records_what_the_eager_one_does():
         assert compiled.loss == pytest.approx(eager.loss, rel=1e-3)
         assert compiled.logit == pytest.approx(eager.logit, rel=1e-2)
         assert compiled.modules["0"].headroom == pytest.approx(eager.modules["0"].headroom, abs=1e-2)
+        assert compiled.modules["0"].weight_headroom == pytest.approx(eager.modules["0"].weight_headroom, abs=1e-2)
+        assert compiled.modules["(model)"].grad_headroom == pytest.approx(
+            eager.modules["(model)"].grad_headroom, abs=0.1
+        )
 
 
 def test_wrappers_leave_no_trace_in_paths():

@@ -215,9 +215,9 @@ def _heats(steps: Sequence[StepRecord]) -> tuple[Heat, ...]:
         ),
         (
             "Headroom of scaled gradients",
-            "The same of the gradients of outputs, as the loss scale multiplies them; near 0 the scale is as high as "
-            "it can be.",
-            lambda m: m.grad_headroom,
+            "The same of the gradients of outputs and of parameters, as the loss scale multiplies them; near 0 the "
+            "scale is as high as it can be.",
+            _gradient_headroom,
             "bits",
             top,
             True,
@@ -233,6 +233,12 @@ def _heats(steps: Sequence[StepRecord]) -> tuple[Heat, ...]:
     )
     heats = (_heat(looks, *kind) for kind in kinds)
     return tuple(heat for heat in heats if heat.rows)
+
+
+def _gradient_headroom(module: ModuleRecord) -> float | None:
+    """The smaller one; in a compiled model that of parameters is known, and of outputs only the whole model's."""
+    known = [bits for bits in (module.grad_headroom, module.weight_headroom) if bits is not None]
+    return min(known, default=None)
 
 
 def _underflow(module: ModuleRecord) -> float | None:
@@ -295,7 +301,8 @@ def _module_row(path: str, looks: Sequence[tuple[ModuleRecord, bool]]) -> tuple[
     dtype = next((m.dtype for m in reversed(modules) if m.dtype), "") or ""
     amax = [max(abs(m.low), abs(m.high)) for m in modules if m.low is not None and m.high is not None]
     room = [m.headroom for m in modules if m.headroom is not None]
-    gradients = [m.grad_headroom for m, applied in looks if applied and m.grad_headroom is not None]
+    headroom = (_gradient_headroom(m) for m, applied in looks if applied)
+    gradients = [bits for bits in headroom if bits is not None]
     zero = [m.weight_zero if m.weight_zero is not None else m.zero for m in modules]
     low = [m.weight_subnormal if m.weight_subnormal is not None else m.subnormal for m in modules]
     return (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import linecache
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from mixprec._trace import source_line
 from mixprec.audit import AuditReport
 from mixprec.audit._log import Kind
 from mixprec.records import Finding
@@ -40,6 +40,7 @@ def audit_view(report: AuditReport) -> dict[str, Any]:
         ],
         "tables_of_memory": _memory_tables(report),
         "forecasts": _forecasts(report),
+        "legend": _legend(report),
         "on_top": on_top(report),
         "speed": speed_facts(report),
         "tables_of_speed": _speed_tables(report),
@@ -48,15 +49,13 @@ def audit_view(report: AuditReport) -> dict[str, Any]:
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    where = finding.location
-    line = linecache.getline(where.file, where.line).strip() if where.file and where.line else ""
     return {
         "severity": finding.severity,
         "code": finding.code,
         "name": finding.name,
         "message": finding.message,
-        "place": text.place(where),
-        "line": line,
+        "place": text.place(finding.location),
+        "line": source_line(finding.location),
         "fix": finding.fix.text if finding.fix else "",
         "facts": [f"{fact.what} = {fact.value}{' ' + fact.unit if fact.unit else ''}" for fact in finding.evidence],
     }
@@ -99,6 +98,7 @@ def _speed_tables(report: AuditReport) -> list[Table]:
     casts = [
         (
             row.op or "(script)",
+            row.location.module or "",
             f"{row.source} → {row.target}",
             row.what,
             place_of(row.location),
@@ -113,7 +113,7 @@ def _speed_tables(report: AuditReport) -> list[Table]:
     ]
     tables: list[Table] = [
         ("Products by layer", ("module", "op", "dtype", "share", "FLOPs", "remark"), layers, (1, 2, 5)),
-        ("Casts", ("for", "dtypes", "of", "where", "count", "bytes"), casts, (1, 2, 3)),
+        ("Casts", ("for", "module", "dtypes", "of", "where", "count", "bytes"), casts, (1, 2, 3, 4)),
         ("Host syncs", ("where", "what", "by", "per step"), syncs, (1, 2)),
     ]
     return [table for table in tables if table[2]]
@@ -150,6 +150,12 @@ def _forecasts(report: AuditReport) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _legend(report: AuditReport) -> list[tuple[str, int]]:
+    """(name, colour) of every cause in the bars of the forecast, in their order."""
+    seen = {part["name"] for row in _forecasts(report) for part in row["parts"]}
+    return [(kind.value, COLOURS[kind]) for kind in Kind if kind.value in seen]
 
 
 def _modules(report: AuditReport) -> list[tuple[str, list[dict[str, Any]]]]:
