@@ -470,13 +470,19 @@ def test_expandable_segments_are_advised_only_where_fragmentation_was_measured()
     assert found(with_counters_of(report, allocated=100, reserved=110, fragmented=50), "MP124", Severity.INFO) == []
 
 
-def convolutions(batch):
-    """A step whose convolutions allocate work space inside."""
+@pytest.fixture
+def convolutions(monkeypatch):
+    """`convolutions(batch)`: the audit of a step whose convolutions allocate work space inside, profiled, not timed."""
+    monkeypatch.setattr("mixprec.audit._audit.measured", lambda *_: [])
+    return convolutional
+
+
+def convolutional(batch):
     model = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, padding=1, stride=2))
-    return audit(model, lambda: model(torch.randn(batch, 3, 64, 64)).sum().backward(), timed=1, measure=True)
+    return audit(model, lambda: model(torch.randn(batch, 3, 64, 64)).sum().backward(), warmup=1, timed=0, measure=True)
 
 
-def test_work_space_of_convolutions_is_found_where_it_is_large():
+def test_work_space_of_convolutions_is_found_where_it_is_large(convolutions):
     """Measured by the profiler; the same step with a small batch, and linear layers, have none worth a word."""
     (finding,) = found(convolutions(64), "MP126", Severity.INFO)
 
@@ -485,7 +491,7 @@ def test_work_space_of_convolutions_is_found_where_it_is_large():
     assert found(convolutions(1), "MP126", Severity.INFO) == []
 
 
-def test_work_space_on_cuda_names_the_switches_that_are_on():
+def test_work_space_on_cuda_names_the_switches_that_are_on(convolutions):
     """What CUDA's counter has beyond the tensors; cuDNN's search is blamed only where it is on."""
     report = dataclasses.replace(convolutions(1), device_type="cuda")
     counters = {"allocated": 2**30, "reserved": 2**30, "inside": 2**29}

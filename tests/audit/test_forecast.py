@@ -126,14 +126,15 @@ def test_logits_cast_by_hand_are_forecast_from_a_step_that_needed_no_cast(record
 
 
 @pytest.mark.parametrize(("name", "least", "most"), [("mlp", 0.0, 0.01), ("conv", 0.1, 0.6)])
-def test_what_kernels_hold_inside_is_measured_and_said(tasks, step_of, name, least, most):
+def test_what_kernels_hold_inside_is_measured_and_said(tasks, step_of, monkeypatch, name, least, most):
     """oneDNN's convolutions allocate a third of the peak inside, linear layers nothing; the table says the amount."""
+    monkeypatch.setattr("mixprec.audit._audit.measured", lambda *_: [])  # the times do not matter here
     task = tasks[name]()
-    report = audit(task.model, step_of(task, "fp32"), timed=1, measure=True)
+    report = audit(task.model, step_of(task, "fp32"), timed=0, measure=True)
 
     assert least <= report.memory.inside / report.memory.peak <= most
-    assert ("nothing" in on_top(report)) is (report.memory.inside == 0)
-    assert report.precision in on_top(report) or report.memory.inside == 0
+    assert ("nothing" in on_top(report)) is (name == "mlp")
+    assert (report.precision in on_top(report)) is (name == "conv")
     assert "not measured" in on_top(audit(task.model, step_of(task, "fp32"), warmup=0, timed=0))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from mixprec.audit._log import Step
+from mixprec.audit._log import Freed, Step
 from mixprec.audit._memory import Memory
 
 __all__ = ["profiled_peak", "with_counters", "with_inside"]
@@ -34,11 +34,15 @@ def with_counters(memory: Memory, device: torch.device) -> Memory:
 
 
 def with_inside(memory: Memory, step: Step, highest: int | None) -> Memory:
-    """`memory` of a CPU with what kernels held: `highest` are the bytes that a step added at its peak, None unknown."""
+    """`memory` of a CPU with what kernels held: `highest` are the bytes that a step added at its peak, None unknown.
+
+    The profiler does not see the end of what was there before, such as gradients that a step begins by clearing.
+    """
     if highest is None:
         return memory
-    alive = sum(s.bytes for n, s in step.storages.items() if n in step.alive and s.device == memory.device)
-    return replace(memory, inside=max(0, alive + highest - memory.peak))
+    stay = step.alive - {event.storage for event in step.events if isinstance(event, Freed)}
+    there = sum(s.bytes for n, s in step.storages.items() if n in stay and s.device == memory.device)
+    return replace(memory, inside=max(0, there + highest - memory.peak))
 
 
 def profiled_peak(step: Callable[[], Any]) -> int | None:

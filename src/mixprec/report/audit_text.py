@@ -134,7 +134,8 @@ def on_top(report: AuditReport) -> str:
     inside = report.memory.inside
     if inside is None:
         return "Predicted for tensors; what kernels allocate inside comes on top (not measured)."
-    at = f"here it was {amount(inside)} in {report.precision}" if inside else "here it was nothing"
+    much = inside >= report.memory.peak / 100
+    at = f"here it was {amount(inside)} in {report.precision}" if much else "here it was next to nothing"
     return f"Predicted for tensors; what kernels allocate inside comes on top, {at}."
 
 
