@@ -319,7 +319,7 @@ def patched(model, island):
     holder = {"name": "model", "paths": island["modules"], "torch": True}
     from mixprec.doctor._module_patch import _lines
 
-    exec("\n".join(_lines(island, holder, "")), {"model": model, "torch": torch})
+    exec("\n".join(_lines(island, holder, ())), {"model": model, "torch": torch})
     return model
 
 

@@ -161,6 +161,25 @@ def test_a_patch_that_learns_something_else_is_none(diagnosis, tmp_path):
     assert not any(plan.name == "island-2" for plan in bench.plans)
 
 
+def test_skips_at_the_start_are_not_held_against_a_patch(diagnosis, tmp_path):
+    """They put a run behind FP32, which makes none: it runs again from the scale that it found."""
+
+    def behind(skipped):
+        first = [StepRecord(0, n, n, loss=1.0, scale=64.0 * 2 ** (3 - n), skipped=True) for n in range(skipped)]
+        rest = [StepRecord(0, n, n, loss=2.0 if skipped else 1.0, scale=512.0) for n in range(skipped, 20)]
+        return dataclasses.replace(arm("", GOOD), steps=(*first, *rest))
+
+    found = island(tmp_path / "train.py", "net.3")
+    bench = Bench(arm("", BAD, facts={"island": found}), behind(3), behind(0))
+
+    after = tried(diagnosis, bench)
+
+    assert [plan.name for plan in bench.plans] == ["island-1", "patch-1", "patch-1-settled"]
+    assert bench.plans[2].interventions == (Intervention("init_scale", 512.0),)
+    assert bench.texts[2] == bench.texts[1]
+    assert after.patch.arm == "patch-1-settled"
+
+
 def healthy(diagnosis):
     return dataclasses.replace(
         diagnosis, verdicts=(), examination=Examination(("train.py",), (arm("observe", GOOD), arm("fp32", GOOD)))

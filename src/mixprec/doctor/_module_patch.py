@@ -8,8 +8,9 @@ the model (an average of its weights) computes with the copy's own weights.
 from __future__ import annotations
 
 import ast
+import itertools
 import keyword
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,16 @@ def _change(
     before = file.read_text(encoding="utf-8", errors="replace")
     text = next((text for path, text in texts.items() if Path(path).resolve() == file.resolve()), before)
     try:
-        place = _place(ast.parse(text), holder)
+        tree = ast.parse(text)
     except SyntaxError:
         return None
+    place = _place(tree, holder)
     lines = text.splitlines(keepends=True)
     if place is None or lines[place.lineno - 1][: place.col_offset].strip():
         return None
     indent = lines[place.lineno - 1][: place.col_offset]
     first = min((d.lineno for d in getattr(place, "decorator_list", ())), default=place.lineno)
-    added = "".join(f"{indent}{line}\n" for line in _lines(island, holder, text))
+    added = "".join(f"{indent}{line}\n" for line in _lines(island, holder, _names(tree)))
     after = edited(text, [Edit(first, 1, first, 1, added)])
     paths = [*earlier, *island["modules"]]
     names, one = " and ".join(f"`{path}`" for path in paths), len(paths) == 1
@@ -98,10 +100,15 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
             yield node.asname or node.name.partition(".")[0]
 
 
-def _lines(island: Mapping[str, Any], holder: Mapping[str, Any], text: str) -> list[str]:
+def _names(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _lines(island: Mapping[str, Any], holder: Mapping[str, Any], taken: Container[str]) -> list[str]:
     """The statements, without indentation."""
     targets = [holder["name"] + _from_there(path) for path in holder["paths"]]
-    name = next(name for name in ("part", "wide_part", "float32_part") if name not in text)
+    names = itertools.chain(("part", "wide_part"), (f"part_{number}" for number in itertools.count(1)))
+    name = next(name for name in names if name not in taken)
     device = island["parts"][0]["device"]
     body = [f'{name}.forward = torch.autocast("{device}", enabled=False)(type({name}).forward).__get__({name})']
     hook = _hook(island["parts"])

@@ -18,6 +18,7 @@ from mixprec.doctor._try import (
     near,
     plan_for,
     search_plan,
+    settled,
     wants_island,
     wider,
     with_island,
@@ -110,7 +111,8 @@ class _Trials:
         if not self._bench.allows(1.5 * self._known.arms[0].seconds):
             return False
         self._patches += 1
-        arm = self._run(plan_for(self._known, f"patch-{self._patches}"), {change.file: change.after})
+        plan = plan_for(self._known, f"patch-{self._patches}")
+        arm = self._run_fairly(plan, {change.file: change.after})
         if not helped(self._known, self.diagnosis.verdict, arm):
             return False
         self.diagnosis = with_patch(self.diagnosis, change, arm)
@@ -122,11 +124,21 @@ class _Trials:
         plan = dataclasses.replace(plan, interventions=(Intervention("fp32_modules", list(island["modules"])),))
         if not self._bench.allows(1.5 * self._known.arms[0].seconds):
             return False
-        arm = self._run(plan, {})
+        arm = self._run_fairly(plan, {})
         if not helped(self._known, self.diagnosis.verdict, arm):
             return False
         self.diagnosis = with_modules(self.diagnosis, island, arm)
         return True
+
+    def _run_fairly(self, plan: ArmPlan, texts: Mapping[str, str]) -> Arm:
+        """A run that is only not like FP32, and skipped steps at its start, runs again from the scale that it found."""
+        arm = self._run(plan, texts)
+        scale = settled(arm)
+        healthy = helped(self._known, self.diagnosis.verdict, arm)
+        if healthy or scale is None or not self._bench.allows(1.5 * self._known.arms[0].seconds):
+            return arm
+        start = (*plan.interventions, Intervention("init_scale", scale))
+        return self._run(dataclasses.replace(plan, name=f"{plan.name}-settled", interventions=start), texts)
 
     def _run(self, plan: ArmPlan, texts: Mapping[str, str]) -> Arm:
         arm = self._bench.run(plan, texts)

@@ -11,7 +11,7 @@ from mixprec.doctor._arm import Arm, ArmPlan, Examination
 from mixprec.doctor._diagnosis import Diagnosis, Patch
 from mixprec.doctor._patches import Change, call_island, code_islands, in_code_of, lint_change
 from mixprec.doctor._verdict import verdicts
-from mixprec.doctor.judges._reading import failure
+from mixprec.doctor.judges._reading import courses, failure, skips
 from mixprec.records import Evidence, Location, Verdict
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "near",
     "plan_for",
     "search_plan",
+    "settled",
     "wants_island",
     "wider",
     "with_island",
@@ -121,6 +122,14 @@ def plan_for(known: Examination, name: str) -> ArmPlan:
         attempts = max((s.index + 1 for s in known.arms[0].steps if s.iteration <= found.iteration), default=1)
         steps = attempts + 30
     return ArmPlan(name, steps=steps)
+
+
+def settled(arm: Arm) -> float | None:
+    """The scale that a healthy run found after skips at its start, which float32 does not make; None without them."""
+    if failure(arm) is not None:
+        return None
+    starts = [seen for steps in courses(arm) if (seen := skips(steps)).warm_up and seen.settled is not None]
+    return min((seen.settled for seen in starts if seen.settled is not None), default=None)
 
 
 def helped(known: Examination, verdict: Verdict | None, arm: Arm) -> bool:
