@@ -179,6 +179,8 @@ REFUSED = {
     "the step elsewhere": ("    optimizer.step()  # go\n", "", 11, "is not in the same function"),
     "two optimizers at once": ("scale_loss(loss, optimizer)", "scale_loss(loss, [a, b])", 11, "one loss, one optim"),
     "a look at the gradients": ("# the loss", "log(model.weight.grad)", 9, "carry the loss scale"),
+    "amp as a value": ("# precision", "restore(file, amp=amp)", 4, "it is used as a value"),
+    "a number as gradient": ("# the loss", "model.weight.grad = 0 * g", 9, "carry the loss scale"),
     "a forward elsewhere": (
         "    output = model(x)\n    # the loss\n    loss = loss_fn(output, y)\n",
         "    pass\n",
@@ -202,6 +204,52 @@ def test_one_thing_not_understood_leaves_the_file(name):
     result = migrate(LOOP.replace(old, new))
     assert not result.changed
     assert [refusal.line for refusal in result.refusals if why in refusal.why] == [line], result.refusals
+
+
+IMPORTS = {
+    "import apex": "apex.amp.",
+    "import apex.amp": "apex.amp.",
+    "import apex.amp as half": "half.",
+}
+
+
+@pytest.mark.parametrize("line", IMPORTS)
+def test_an_import_that_served_amp_alone_goes_with_it(line):
+    """However Apex was imported, the moved file runs where it is not installed."""
+    assert migrate(LOOP.replace("from apex import amp", line).replace("amp.", IMPORTS[line])).after == MOVED
+
+
+def test_an_import_that_serves_something_else_stays():
+    """Beside `apex.parallel` only the calls of amp move."""
+    source = LOOP.replace("from apex import amp", "import apex").replace("amp.", "apex.amp.")
+    after = migrate(source.replace("# precision", "model = apex.parallel.convert_syncbn_model(model)")).after
+    assert "import apex\n" in after
+    assert "apex.amp" not in after
+
+
+def test_comments_above_what_goes_stay():
+    """They stand above the next statement, in their order."""
+    lines = "# half precision\n# needs a build of Apex\nfrom apex import amp\n# then data\nimport data"
+    after = migrate(LOOP.replace("from apex import amp", lines)).after
+    assert "import torch\n# half precision\n# needs a build of Apex\n# then data\nimport data\n" in after
+
+
+def test_a_gradient_that_is_taken_away_has_no_scale():
+    """Setting it to None, or asking whether it is, is the same with and without Apex."""
+    between = (
+        "    for p in frozen:\n        if p.grad is not None:\n            p.grad = None\n    optimizer.step()  # go"
+    )
+    result = migrate(LOOP.replace("    optimizer.step()  # go", between))
+    assert result.refusals == ()
+    assert "            p.grad = None\n    scaler.step(optimizer)\n" in result.after
+
+
+def test_a_backward_in_another_file_keeps_this_one():
+    """What is initialised here and scaled elsewhere has to move together."""
+    source = LOOP[: LOOP.index("for x, y")] + "train(model, optimizer)\n"
+    result = migrate(source)
+    assert not result.changed
+    assert "amp.scale_loss is in another file" in result.refusals[0].why
 
 
 def test_what_differs_is_noted():

@@ -111,6 +111,8 @@ class ApexFile:
         if self.initialize is None and not self.refusals:
             place = next(iter(self.names), self.imports[0])
             self.refuse(place, "amp.initialize is in another file, and the scaler has to be made where it is")
+        if self.initialize is not None and not self.backwards and not self.refusals:
+            self.refuse(self.initialize, "amp.scale_loss is in another file, which has to move together with this one")
         for function in {each.function for each in self.backwards}:
             self._read_function(function)
 
@@ -191,6 +193,8 @@ class ApexFile:
             if each.function is function and each.optimizer not in stepped:
                 self.refuse(each.statement, f"{each.optimizer}.step() is not in the same function")
         for attribute in m.findall(function, m.Attribute(attr=m.Name("grad"))):
+            if self._knows_no_scale(attribute):
+                continue
             self.refuse(
                 attribute, "gradients carry the loss scale until scaler.unscale_(optimizer), which Apex did before"
             )
@@ -198,6 +202,14 @@ class ApexFile:
             assert isinstance(call, cst.Call)
             if dotted(call.func).rpartition(".")[2] in _CLIPS:
                 self._clip(call, optimizers)
+
+    def _knows_no_scale(self, gradient: cst.CSTNode) -> bool:
+        """Whether it is set to None or asked for None, which is the same at any scale."""
+        above = self.parent(gradient)
+        if isinstance(above, cst.AssignTarget):
+            return m.matches(self.parent(above) or above, m.Assign(value=m.Name("None")))
+        asked = m.ComparisonTarget(operator=m.Is() | m.IsNot(), comparator=m.Name("None"))
+        return above is not None and m.matches(above, m.Comparison(comparisons=[asked]))
 
     def _step(self, call: cst.Call, optimizer: str) -> None:
         line = self.statement(call)
@@ -304,13 +316,18 @@ def read_apex(module: cst.Module, opt_level: str | None) -> ApexFile | None:
     """What `module` does with Apex's amp; None where it does nothing."""
     wrapper = MetadataWrapper(module)
     file = ApexFile(wrapper.module, wrapper, opt_level=opt_level)
+    values = []
     for node, lazy in wrapper.resolve(QualifiedNameProvider).items():
         if not isinstance(node, (cst.Attribute, cst.Name)):
             continue
         names = lazy() if callable(lazy) else lazy  # libcst resolves them when they are asked for
         found = [each.name.removeprefix("apex.amp.") for each in names if each.name.startswith("apex.amp.")]
+        if any(each.name == "apex.amp" for each in names) and not isinstance(file.parent(node), cst.Attribute):
+            values += [] if _in_import(file, node) else [node]
         if found and file.code(node).endswith(found[0]) and not _in_import(file, node):
             file.names[node] = found[0]
+    for node in values:
+        file.refuse(node, "it is used as a value")
     for line in m.findall(wrapper.module, m.ImportFrom() | m.Import()):
         _read_import(file, line)
     if not file.imports and not file.names and not file.refusals:
@@ -321,7 +338,11 @@ def read_apex(module: cst.Module, opt_level: str | None) -> ApexFile | None:
 
 
 def _read_import(file: ApexFile, node: cst.CSTNode) -> None:
-    if isinstance(node, cst.Import) or not isinstance(node, cst.ImportFrom) or node.module is None:
+    if isinstance(node, cst.Import):
+        if _serves_amp_only(file, node):
+            _remove_import(file, node)
+        return
+    if not isinstance(node, cst.ImportFrom) or node.module is None:
         return
     module = dotted(node.module)
     if module.startswith("apex.amp"):
@@ -330,15 +351,36 @@ def _read_import(file: ApexFile, node: cst.CSTNode) -> None:
         return
     if not any(dotted(alias.name) == "amp" for alias in node.names):
         return
+    _remove_import(file, node)
+    if len(node.names) > 1:
+        file.refuse(node, "it is imported together with other names of Apex: import them apart")
+
+
+def _remove_import(file: ApexFile, node: cst.CSTNode) -> None:
     line = file.statement(node)
     guard = file.parent(file.parent(line) or line)
     if isinstance(guard, cst.Try):
         if not _only_raises(guard):
             file.refuse(node, "it is imported under a condition, where the file goes on without Apex")
         line = guard
-    if len(node.names) > 1:
-        file.refuse(node, "it is imported together with other names of Apex: import them apart")
     file.imports.append(line)
+
+
+def _serves_amp_only(file: ApexFile, node: cst.Import) -> bool:
+    """Whether `import apex` or `import apex.amp` stands alone and every use of what it binds is one of amp."""
+    (alias, *more) = node.names
+    if more or dotted(alias.name) not in ("apex", "apex.amp") or not file.names:
+        return False
+    bound = "apex" if alias.asname is None else dotted(alias.asname.name)
+    loads = [name for name in m.findall(file.module, m.Name(bound)) if not _in_import(file, name)]
+    return all(
+        any(above in file.names for above in file.above(name)) for name in loads if not _is_attribute(file, name)
+    )
+
+
+def _is_attribute(file: ApexFile, name: cst.CSTNode) -> bool:
+    above = file.parent(name)
+    return isinstance(above, cst.Attribute) and above.attr is name
 
 
 def _only_raises(guard: cst.Try) -> bool:

@@ -54,13 +54,17 @@ class Writer(cst.CSTTransformer):
         self._imports = {id(statement) for statement in file.imports}
         self._masters = {id(call): of for call, of in file.master_params.items()}
         self._states = {id(node) for node in file.states}
+        self._orphans: dict[int, list[cst.EmptyLine]] = {}
 
     def on_leave(  # type: ignore[override] # one method for all kinds of nodes, as libcst's own codemods do
         self, original_node: cst.CSTNode, updated_node: cst.CSTNode
     ) -> cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]:
         """Whatever the plan says about `original_node`."""
         if isinstance(original_node, cst.BaseStatement):
-            return self._statement(original_node, updated_node)
+            return self._with_orphans(original_node, self._statement(original_node, updated_node))
+        if isinstance(original_node, cst.IndentedBlock) and isinstance(updated_node, cst.IndentedBlock):
+            left = self._orphans.pop(id(original_node), [])
+            return updated_node.with_changes(footer=[*left, *updated_node.footer]) if left else updated_node
         if id(original_node) in self._masters:
             optimizer = self._file.code(self._masters[id(original_node)])
             return cst.parse_expression(f'(p for group in {optimizer}.param_groups for p in group["params"])')
@@ -90,6 +94,30 @@ class Writer(cst.CSTTransformer):
         elif isinstance(updated, cst.If) and not updated.body.body and updated.orelse is None:
             after = []
         return self._joined(original, updated, [*before, *after])
+
+    def _with_orphans(
+        self, original: cst.BaseStatement, result: cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]
+    ) -> cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]:
+        """Comments above a statement that goes stand above the next one, or at the end of the block."""
+        lines = self._orphans.pop(id(original), [])
+        if isinstance(result, cst.RemovalSentinel):
+            lines = [*lines, *(line for line in getattr(original, "leading_lines", ()) if line.comment is not None)]
+            heir = self._heir(original)
+            if lines and heir is not None:
+                self._orphans[id(heir)] = lines
+            return result
+        if not lines:
+            return result
+        first, *rest = result.nodes if isinstance(result, cst.FlattenSentinel) else [result]
+        first = first.with_changes(leading_lines=[*lines, *first.leading_lines])  # type: ignore[attr-defined] # a statement
+        return cst.FlattenSentinel([first, *rest])
+
+    def _heir(self, statement: cst.BaseStatement) -> cst.CSTNode | None:
+        block = self._file.parent(statement)
+        if not isinstance(block, (cst.Module, cst.IndentedBlock)):
+            return None
+        after = list(block.body)[list(block.body).index(statement) + 1 :]
+        return after[0] if after else block
 
     @staticmethod
     def _joined(
