@@ -8,13 +8,12 @@ to six digits: no judge draws a line so finely.
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
 import lzma
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from mixprec.doctor._arm import Arm, Examination, Intervention, read_arm, write_record
 from mixprec.records import Evidence, Finding, Fix, Location, Severity, to_json
@@ -26,8 +25,8 @@ _RECORDS = ("optimizers", "scalers", "regions", "steps", "events", "modules", "w
 
 
 def keep(examination: Examination, path: Path, without: Sequence[str] = ()) -> None:
-    """Writes `examination` to `path`, compressed (`.xz`, else gzip), with the texts `without` taken out of it."""
-    with _open(path, "wt") as file:
+    """Writes `examination` to `path`, compressed, with the texts `without` taken out of it."""
+    with lzma.open(path, "wt", encoding="utf-8") as file:
         for line in _lines(examination):
             for text in without:
                 line = line.replace(text, "")
@@ -36,13 +35,8 @@ def keep(examination: Examination, path: Path, without: Sequence[str] = ()) -> N
 
 def kept(path: Path) -> Examination:
     """The examination that `keep` wrote to `path`."""
-    with _open(path, "rt") as file:
+    with lzma.open(path, "rt", encoding="utf-8") as file:
         return _read(file)
-
-
-def _open(path: Path, mode: str) -> IO[str]:
-    compressed: Callable[..., Any] = lzma.open if path.suffix == ".xz" else gzip.open
-    return cast(IO[str], compressed(path, mode, encoding="utf-8"))
 
 
 def _lines(examination: Examination) -> Iterator[str]:

@@ -20,7 +20,7 @@ from mixprec.doctor.judges import all_judges
 
 HERE = Path(__file__).parent
 CASES = HERE.parent / "cases"
-RECORDED = sorted((HERE / "recorded").glob("*.jsonl.*"))
+RECORDED = sorted((HERE / "recorded").glob("*.jsonl.xz"))
 ALSO = json.loads((CASES / "also.json").read_text())
 
 FAULTY = [path for path in RECORDED if "-bad.jsonl" in path.name]
@@ -40,6 +40,12 @@ def marked_lines(name: str) -> list[int]:
     """Lines of the faulty script that may be accused."""
     text = (CASES / name / "bad.py").read_text()
     return [number for number, line in enumerate(text.splitlines(), 1) if line.endswith("# FAULT")]
+
+
+def test_every_case_is_recorded() -> None:
+    """Faulty scripts and their healthy neighbours alike."""
+    scripts = {f"{script.parent.name}-{script.stem}" for script in CASES.glob("*/*.py")}
+    assert {path.name.removesuffix(".jsonl.xz") for path in RECORDED} == scripts
 
 
 @pytest.mark.parametrize("path", FAULTY, ids=name_of)
