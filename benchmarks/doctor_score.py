@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import fnmatch
+import functools
 import json
 import os
 import statistics
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -194,16 +196,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = arguments(argv)
     cases = [*own_cases()] if not options.folder else [c for f in options.folder for c in labelled_cases(Path(f))]
     cases = [case for case in cases if fnmatch.fnmatch(case.name, options.only)]
+    record = Path(options.record) if options.record else None
+    one = functools.partial(scored, limit=options.time, record=record, peers=options.peers)
     scores: list[Score] = []
-    for case in cases:
-        mine = ours(case, options.time, Path(options.record) if options.record else None)
-        right = not mine.detected if mine.healthy else bool(mine.cause and mine.located)
-        print(f"{'ok   ' if right else 'WRONG'} {case.name}: {mine.said} ({mine.seconds:.0f} s)", flush=True)
-        scores += [mine, *(peer(tool, case, options.time) for tool in (PEERS if options.peers else ()))]
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for mine, *theirs in pool.map(one, cases):
+            right = not mine.detected if mine.healthy else bool(mine.cause and mine.located)
+            print(f"{'ok   ' if right else 'WRONG'} {mine.case}: {mine.said} ({mine.seconds:.0f} s)", flush=True)
+            scores += [mine, *theirs]
     print("\n" + table(scores), *failures(scores, cases), sep="\n")
     if options.output:
         document: dict[str, Any] = {"scores": [dataclasses.asdict(score) for score in scores], "table": table(scores)}
         Path(options.output).write_text(json.dumps(document, indent=1) + "\n")
+
+
+def scored(case: Case, limit: float, record: Path | None, peers: bool) -> list[Score]:
+    """The doctor's score of a case, and those of the peers."""
+    return [ours(case, limit, record), *(peer(tool, case, limit) for tool in (PEERS if peers else ()))]
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -212,6 +221,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="*", help="case names that match this pattern")
     parser.add_argument("--peers", action="store_true", help="run the peers on the same scripts")
     parser.add_argument("--time", type=float, default=180.0, help="seconds for one examination")
+    parser.add_argument("--jobs", type=int, default=1, help="examinations at a time; seconds are then upper bounds")
     parser.add_argument("--record", help="folder to keep the examinations in")
     parser.add_argument("--output", help=f"file for the scores, e.g. {RESULTS.relative_to(ROOT)}")
     return parser.parse_args(argv)
