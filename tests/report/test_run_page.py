@@ -201,6 +201,7 @@ def kept(tmp_path):
         "aten.mm.default",
         "forward",
         Location(file="train.py", line=21, module="wo"),
+        inputs=(TensorStats("float16", (2,), 2, amax=300.0),),
         outputs=(TensorStats("float16", (2,), 2, infs=1, amax=1.0),),
         module_class="Linear",
     )
