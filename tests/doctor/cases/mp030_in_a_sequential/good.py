@@ -1,4 +1,4 @@
-"""Blocks in an nn.Sequential, whose parts no line of the script calls; the layer that is beyond FP16 computes in float32."""
+"""Blocks in an nn.Sequential, whose parts no line of the script calls; one block's last layer is beyond FP16."""
 import torch
 from torch import nn
 

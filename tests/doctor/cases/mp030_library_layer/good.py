@@ -1,4 +1,4 @@
-"""torch's own encoder calls its layers; the layer that would leave FP16 is in float32."""
+"""torch's own encoder calls its layers; the feed-forward of one of them gives numbers beyond FP16."""
 import torch
 from torch import nn
 
