@@ -177,6 +177,8 @@ class StepRecord:
     skipped: bool = False
     grad_norm: float | None = None
     """Global 2-norm of the unscaled gradients, before clipping; inf or nan where they were not finite."""
+    carries: bool = False
+    """Whether the gradients still carried the scale when they were read, right before they were unscaled."""
     grad_norm_at_step: float | None = None
     """The same right before the optimizer used them."""
     grad_amax: float | None = None
@@ -190,7 +192,9 @@ class StepRecord:
     update_ratio: float | None = None
     """2-norm of what the step changed over the 2-norm of the weights (sampled)."""
     unchanged_share: float | None = None
-    """Share of sampled elements with a gradient other than 0 that the step left bit-identical."""
+    """Share of sampled elements with a gradient other than 0 that the step left bit-identical; of 16-bit weights alone
+    where the optimizer has any.
+    """
     decay_lost_share: float | None = None
     """Share of sampled weights that the step's decoupled weight decay, taken alone, leaves bit-identical."""
     weight_amax: float | None = None

@@ -20,7 +20,7 @@ from mixprec.doctor._recorder._crash import crash_of
 from mixprec.doctor._recorder._events import Events
 from mixprec.doctor._recorder._modules import Modules
 from mixprec.doctor._recorder._numbers import dtype_name, first_tensors, global_norm
-from mixprec.doctor._recorder._owners import Owners
+from mixprec.doctor._recorder._owners import PLAIN, Owners
 from mixprec.doctor._recorder._quiet import quiet
 from mixprec.doctor._recorder._regions import Regions
 from mixprec.doctor._recorder._scene import Scene, region_dtype, scale_of
@@ -109,9 +109,15 @@ class Recorder(Listener):
     def before_scaler_step(self, scaler: Any, optimizer: Optimizer) -> None:
         number = self.scene.optimizers.of(optimizer)
         carried = self.owners.carried(number)
-        foreign = bool(carried) and self.scene.scaler(scaler) not in carried
+        own, scaled = self.scene.scaler(scaler), [one for one in carried if one != PLAIN]
         self._about(
-            "scaler_step", scaler, optimizer, state=self.steps.state(optimizer), carried=carried, foreign=foreign
+            "scaler_step",
+            scaler,
+            optimizer,
+            state=self.steps.state(optimizer),
+            carried=scaled,
+            foreign=bool(scaled) and own not in scaled,
+            mixed=own in scaled and PLAIN in carried,
         )
         self._stepping[self.scene.optimizers.of(optimizer)] = scaler
         self.steps.touch(optimizer)

@@ -8,7 +8,10 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-__all__ = ["Owners"]
+__all__ = ["PLAIN", "Owners"]
+
+PLAIN = -1
+"""Stands for no scaler."""
 
 PARAMETERS = 64
 """Of each optimizer, evenly spread, are looked at."""
@@ -39,15 +42,14 @@ class Owners:
         for number, optimizer in optimizers:
             if _mark(optimizer) != self._marks.get(number):
                 self.given.add(number)
-                if scaler is not None:
-                    self._carried.setdefault(number, set()).add(scaler)
+                self._carried.setdefault(number, set()).add(PLAIN if scaler is None else scaler)
 
     def cleared(self, number: int) -> None:
         """The gradients of this optimizer are empty, or were used."""
         self._carried.pop(number, None)
 
     def carried(self, number: int) -> list[int]:
-        """The scalers whose scale is in its gradients."""
+        """The scalers whose scale is in its gradients; `PLAIN` for what none scaled."""
         return sorted(self._carried.get(number, ()))
 
 

@@ -16,12 +16,13 @@ __all__ = ["Change", "Moved", "Sampled", "Stood", "decay_lost"]
 
 PARAMETERS = 32
 ELEMENTS = 2048
+LOW = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
 class Change:
     """`ratio`: norm of the change over norm of the weights. `unchanged`: share of elements with a gradient other than
-    0 that kept every bit; None where no element had one.
+    0 that kept every bit, of 16-bit weights alone where there are any; None where no element had one.
     """
 
     ratio: float
@@ -42,10 +43,12 @@ class Sampled:
         if not self._chosen:
             return None
         sums = []
+        some_low = any(before.dtype in LOW for before in self._before)
         for parameter, before, moving in zip(self._chosen, self._before, self._moving, strict=True):
             after = sample(parameter, ELEMENTS)
             if after.shape != before.shape or moving.shape != before.shape:
                 continue
+            moving = moving if before.dtype in LOW or not some_low else torch.zeros_like(moving)
             still = ((after == before) & moving).sum()
             delta = (after.double() - before.double()).square().sum()
             sums.append(

@@ -164,6 +164,7 @@ class Steps:
             "index": known.attempts,
             "site": user_site(1),
             "scale": scale,
+            "carries": bool(scale) and number not in self._unscaled,
             "grad_norm": None if norm is None else norm / carried,
             "grad_amax": max(sizes) / carried
             if sizes and not any(map(math.isnan, sizes))

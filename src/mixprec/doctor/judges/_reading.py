@@ -25,6 +25,7 @@ __all__ = [
     "failure",
     "learns_less",
     "losses",
+    "low_dtype",
     "low_regions",
     "median",
     "observed",
@@ -207,6 +208,12 @@ def trains_half_weights(optimizer: OptimizerRecord, *dtypes: str) -> bool:
     """Whether most of what the optimizer trains is in 16 bits."""
     low = sum(count for dtype, count in optimizer.parameter_dtypes.items() if dtype in (dtypes or LOW))
     return low > 0 and 2 * low >= sum(optimizer.parameter_dtypes.values())
+
+
+def low_dtype(optimizer: OptimizerRecord) -> str | None:
+    """The 16-bit dtype of some of what the optimizer trains; None where it has none."""
+    counts = {dtype: count for dtype, count in optimizer.parameter_dtypes.items() if dtype in LOW and count}
+    return max(counts, key=lambda dtype: counts[dtype]) if counts else None
 
 
 def computes_low(arm: Arm) -> bool:

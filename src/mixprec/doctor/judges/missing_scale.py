@@ -28,12 +28,23 @@ def judge(examination: Examination) -> Verdict | None:
         foreign = next((e for e in events if e.kind == "scaler_step" and enabled(e) and e.data.get("foreign")), None)
         if foreign is not None:
             return _say(examination, arm, foreign, "MP018", foreign)
+        mixed = next((e for e in events if e.kind == "scaler_step" and enabled(e) and e.data.get("mixed")), None)
+        plain = _plain_before(events, mixed) if mixed is not None else None
+        if mixed is not None and plain is not None:
+            return _say(examination, arm, mixed, "MP004", plain)
         for event in events:
             if event.kind in ("unscale", "scaler_step") and enabled(event) and event.scaler is not None:
                 found = _cause(events, event)
                 if found is not None:
                     return _say(examination, arm, event, *found)
     return None
+
+
+def _plain_before(events: tuple[Event, ...], step: Event) -> Event | None:
+    """The backward of this optimizer's window whose loss no scaler had scaled, beside others that were."""
+    before = [event for event in events if event.index < step.index]
+    window = between(before, last(before, "scaler_step", optimizer=step.optimizer), None)
+    return next((e for e in reversed(window) if e.kind == "backward" and not e.data.get("of_scale")), None)
 
 
 def _cause(events: tuple[Event, ...], asked: Event) -> tuple[str, Event] | None:

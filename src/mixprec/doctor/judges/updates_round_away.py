@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from mixprec.doctor._arm import Arm, Examination, OptimizerRecord, StepRecord
+from mixprec.doctor._arm import Arm, Examination, OptimizerRecord
 from mixprec.doctor.judges._reading import (
     courses,
+    low_dtype,
     median,
     observed,
     optimizer_of,
     site_of_conversion,
-    trains_half_weights,
 )
 from mixprec.doctor.judges._say import say
 from mixprec.records import Confidence, Evidence, Verdict
@@ -25,17 +25,15 @@ def judge(examination: Examination) -> Verdict | None:
         assert arm is not None
         optimizer = optimizer_of(arm, steps[0].optimizer, steps[0].rank)
         share = median(step.unchanged_share for step in steps)
-        if optimizer is None or not trains_half_weights(optimizer) or share is None or share < LOST:
+        dtype = low_dtype(optimizer) if optimizer is not None else None
+        if optimizer is None or dtype is None or share is None or share < LOST:
             continue
         if all(step.weights_finite for step in steps) and not optimizer.kind.lower().endswith(("kahan", "stochastic")):
-            return _say(examination, arm, optimizer, steps, share)
+            return _say(examination, arm, optimizer, dtype, share)
     return None
 
 
-def _say(
-    examination: Examination, arm: Arm, optimizer: OptimizerRecord, steps: tuple[StepRecord, ...], share: float
-) -> Verdict:
-    dtype = max(optimizer.parameter_dtypes, key=lambda name: optimizer.parameter_dtypes[name])
+def _say(examination: Examination, arm: Arm, optimizer: OptimizerRecord, dtype: str, share: float) -> Verdict:
     evidence = [
         Evidence("weights with a gradient that a median step leaves bit-identical", share, "share", arm=arm.name),
         Evidence("dtype of the weights", dtype, arm=arm.name),
@@ -59,6 +57,6 @@ def _control(examination: Examination) -> tuple[str, float] | None:
         for steps in courses(arm):
             optimizer = optimizer_of(arm, steps[0].optimizer, steps[0].rank)
             share = median(step.unchanged_share for step in steps)
-            if optimizer is not None and share is not None and not trains_half_weights(optimizer):
+            if optimizer is not None and share is not None and low_dtype(optimizer) is None:
                 return arm.name, share
     return None
