@@ -201,7 +201,7 @@ def _operands(tree: ast.Module, statement: ast.stmt) -> Iterator[ast.Name]:
     skip |= {
         id(n.value)
         for n in ast.walk(statement)
-        if isinstance(n, ast.Attribute) and n.attr in ("shape", "dtype", "device")
+        if isinstance(n, ast.Attribute) and n.attr in ("shape", "dtype", "device", "ndim", "numel", "size", "dim")
     }
     for node in _visible(statement):
         if (

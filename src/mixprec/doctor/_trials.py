@@ -46,7 +46,9 @@ def tried(diagnosis: Diagnosis, bench: Bench) -> Diagnosis:
     """The diagnosis with what became of the changes that may cure its first verdict, and the first that did."""
     trials = _Trials(diagnosis, bench)
     try:
-        if not trials.any_helps(itertools.islice(near(diagnosis), MOST)) and not trials.modules_help():
+        if trials.any_helps(itertools.islice(near(diagnosis), MOST)) or trials.modules_help():
+            return trials.diagnosis
+        if not trials.found_modules:  # else what calls them is no smaller, and was not the cure
             trials.any_helps(itertools.islice(wider(diagnosis), MOST))
     except KeyboardInterrupt:
         return dataclasses.replace(trials.diagnosis, interrupted=True)
@@ -72,6 +74,7 @@ class _Trials:
         self._bench = bench
         self._known = diagnosis.examination
         self._patches = 0
+        self.found_modules = False
 
     def any_helps(self, changes: Iterable[Change]) -> bool:
         """Whether one of the changes does, which is then the patch."""
@@ -86,6 +89,7 @@ class _Trials:
             island, searched = self._searched(arm, number, texts)
             if island is None or any(path in before for path in island["modules"]):
                 return False
+            self.found_modules = True
             self.diagnosis = with_island(self.diagnosis, island, searched)
             change = next(module_changes(island, texts, before), None) if self._writes else None
             if change is None or (texts and change.file not in texts):
