@@ -8,6 +8,7 @@ import numpy
 import pytest
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 import mixprec
 from mixprec import Policy
@@ -169,6 +170,90 @@ def test_a_tolerance_that_cannot_be_reached_is_reported_and_not_hidden():
     small = mixprec.convert(vision(), "fp16", sample=MODELS["vision"][1], tolerance=1e-9)
     assert not small.parity.within
     assert "output: relative error" in str(small.parity)
+
+
+class Convolutional(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(
+            *(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.SiLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()),
+            nn.Linear(32, 5),
+        )
+
+
+class Recurrent(nn.Module):
+    """Whole numbers in; two results, one of them a state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.rnn = nn.Embedding(20, 8), nn.LSTM(8, 12, num_layers=2, bidirectional=True, batch_first=True)
+        self.head = nn.Linear(24, 4)
+
+    def forward(self, words: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        states, (last, _) = self.rnn(self.embed(words))
+        return self.head(states), last
+
+
+class Masked(nn.Module):
+    """Padding becomes minus infinity inside attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+        return self.encoder(x, src_key_padding_mask=padding).mean(1)
+
+
+class Nested(nn.Module):
+    """A mapping in, a mapping out, with what is no floating-point tensor in both, and buffers of every kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.embed, self.head = nn.Linear(6, 8), nn.Embedding(9, 8), nn.Linear(8, 3)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self.register_buffer("offset", torch.tensor(1e6))
+
+    def forward(self, batch: dict) -> dict:
+        hidden = torch.relu(self.one(batch["x"]) + self.embed(batch["ids"]))
+        shifted = self.head(hidden) + (self.offset - 1e6)
+        return {"logits": shifted, "known": batch["ids"] > 2, "name": batch["name"]}
+
+
+AWKWARD = {
+    "convolution and batch norm": (Convolutional, lambda: (torch.randn(4, 3, 9, 9),)),
+    "recurrent": (Recurrent, lambda: (torch.randint(20, (3, 5)),)),
+    "masked": (Masked, lambda: (torch.randn(2, 5, 16), torch.tensor([[0] * 5, [0] * 3 + [1] * 2]).bool())),
+    "nested": (Nested, lambda: ({"x": torch.randn(5, 6), "ids": torch.randint(9, (5,)), "name": "one"},)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")  # torch.export says it of every LSTM
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("name", AWKWARD)
+def test_kinds_of_models_convert_save_and_export(name, dtype, tmp_path):
+    """Each is within the tolerance with no unit in float32, is loaded and exported with the same bits, and hands
+    through what is no floating-point tensor.
+    """
+    make, arguments = AWKWARD[name]
+    torch.manual_seed(0)
+    model, sample = make().eval(), arguments()
+    small = mixprec.convert(model, dtype, sample=sample)
+    small.save(tmp_path / "small.safetensors")
+    loaded = Converted.load(tmp_path / "small.safetensors", make())
+    with torch.no_grad():
+        full, low, again = model(*sample), small(*sample), loaded(*sample)
+        exported = torch.export.export(small, sample).module()(*sample)
+
+    assert small.parity.within
+    assert small.kept == {}
+    assert (tree_leaves(low)[-1] == "one") is (name == "nested")
+    for before, after, second, third in zip(*map(tree_leaves, (full, low, again, exported)), strict=True):
+        if isinstance(before, str):
+            continue
+        assert before.dtype is after.dtype
+        assert torch.equal(after, second)
+        torch.testing.assert_close(after, third, rtol=0, atol=0 if name != "masked" else 1e-2)
 
 
 def test_sample_may_be_a_tuple_or_named():

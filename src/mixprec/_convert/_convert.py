@@ -165,4 +165,6 @@ def _group(model: nn.Module, path: str) -> set[str]:
 
 
 def _amax(values: Any) -> float:
-    return max((float(t.abs().amax()) for t in floating(values) if t.numel()), default=0.0)
+    """The largest finite magnitude: an infinity, such as a mask's, is one in 16 bits too."""
+    finite = [t.abs().masked_fill(~t.isfinite(), 0.0) for t in floating(values) if t.numel()]
+    return max((float(t.amax()) for t in finite), default=0.0)
