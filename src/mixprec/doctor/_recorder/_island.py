@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +21,17 @@ from mixprec._taps import Listener
 from mixprec._trace import Origin, Tracer, locate
 from mixprec.doctor._island import smallest
 from mixprec.doctor._names import ModuleNames
+from mixprec.doctor._recorder._captured import (
+    Call,
+    all_finite,
+    captured,
+    held,
+    keep_gradient,
+    random_state,
+    set_random_state,
+)
 from mixprec.doctor._recorder._holders import holders
 from mixprec.doctor._recorder._numbers import first_tensors
-from mixprec.doctor._recorder._quiet import quiet
 from mixprec.doctor._recorder._scene import Scene
 from mixprec.doctor.interventions.fp32_modules import LOW, in_float32
 from mixprec.records import OpRecord
@@ -32,52 +40,12 @@ __all__ = ["IslandSearch", "searched"]
 
 MOST_CALLS = 32
 """Calls of one iteration that are captured."""
-WRAPPERS = {"DistributedDataParallel": "module", "OptimizedModule": "_orig_mod"}
 UNREPEATABLE = ("FullyShardedDataParallel", "DataParallel", "SyncBatchNorm", "ScriptModule", "RecursiveScriptModule")
 
 
 def searched(options: dict[str, Any]) -> list[int]:
     """The iterations in which `options` ask to search."""
     return [int(number) for number in (options.get("trace") or {}).get("search", ())]
-
-
-@dataclass
-class _Call:
-    """One call of an outermost module; `gradients` by the number of the output."""
-
-    root: nn.Module
-    args: Any
-    regions: tuple[torch.autocast, ...]
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    random: tuple[Any, ...] = ()
-    buffers: dict[int, Tensor] = field(default_factory=dict)
-    learns: bool = True
-    gradients: dict[int, Tensor] = field(default_factory=dict)
-
-    def again(self, backward: bool) -> None:
-        """Forward, and backward from the gradients that its outputs had."""
-        with quiet():
-            args, kwargs = _held(self.args), _held(self.kwargs)
-        _set_random(self.random)
-        with _other_buffers(self.root, self.buffers):
-            with contextlib.ExitStack() as stack, torch.set_grad_enabled(self.learns):
-                if backward:  # the regions that the call was made in are over
-                    for region in self.regions:
-                        stack.enter_context(region)
-                outputs = first_tensors(self.root(*args, **kwargs))
-            if backward:
-                self._backward(outputs, [*first_tensors(args), *first_tensors(kwargs)])
-
-    def _backward(self, outputs: Sequence[Tensor], given: Sequence[Tensor]) -> None:
-        pairs = [(outputs[n], g) for n, g in self.gradients.items() if n < len(outputs) and outputs[n].requires_grad]
-        leaves = [leaf for leaf in (*self.root.parameters(), *given) if leaf.requires_grad]
-        if pairs and leaves:
-            torch.autograd.grad(
-                [output for output, _ in pairs],
-                leaves,
-                [gradient.to(output.dtype) for output, gradient in pairs],
-                allow_unused=True,
-            )
 
 
 class IslandSearch(Listener):
@@ -94,8 +62,8 @@ class IslandSearch(Listener):
         self._seconds = seconds
         self._enough = enough
         self._regions: list[torch.autocast] = []
-        self._running: tuple[nn.Module, _Call] | None = None
-        self._calls: list[_Call] = []
+        self._running: tuple[nn.Module, Call] | None = None
+        self._calls: list[Call] = []
         self._iteration = -1
         self._watched: _Nesting | None = None
         self._busy = False
@@ -120,7 +88,7 @@ class IslandSearch(Listener):
             return
         self._running = None
         if not any(type(part).__name__ in UNREPEATABLE for part in module.modules()):
-            self._running = module, _captured(module, args, tuple(self._regions))
+            self._running = module, captured(module, args, tuple(self._regions))
 
     def forward_done(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         if self._watched is not None:
@@ -128,12 +96,12 @@ class IslandSearch(Listener):
         if self._deaf() or self._running is None or module is not self._running[0]:
             return
         call, self._running = self._running[1], None
-        call.kwargs = _held(kwargs)
+        call.kwargs = held(kwargs)
         self._calls.append(call)
         self._try(call, backward=False)
         for number, tensor in enumerate(first_tensors(output)):
             if tensor.requires_grad:
-                _keep_gradient(call, number, tensor)
+                keep_gradient(call, number, tensor)
 
     def before_scaler_step(self, scaler: Any, optimizer: Any) -> None:
         self._try_backward()
@@ -160,21 +128,21 @@ class IslandSearch(Listener):
         if self._busy or self._scene.iteration != self._iteration or self._iteration not in self._wanted:
             return
         for call in self._calls:
-            if call.gradients and _finite(call.gradients.values()):
+            if call.gradients and all_finite(call.gradients.values()):
                 self._try(call, backward=True)
         self._calls = []
 
-    def _try(self, call: _Call, backward: bool) -> None:
+    def _try(self, call: Call, backward: bool) -> None:
         """Calls again; where that fails again, searches and ends."""
         self._busy = True
-        began, random = time.monotonic(), _random()
+        began, random = time.monotonic(), random_state()
         try:
             found = _Search(call, backward, self._watching, began + self._seconds).found()
         except Exception as error:  # a call that cannot be made twice, of which nothing can be said
             self._scene.writer.fact("island_failed", f"{type(error).__name__}: {error}"[:500])
             found = None
         finally:
-            _set_random(random)
+            set_random_state(random)
             self._busy = False
         if found is None:
             return
@@ -223,7 +191,7 @@ class _Search:
 
     def __init__(
         self,
-        call: _Call,
+        call: Call,
         backward: bool,
         watching: Callable[[_Nesting], contextlib.AbstractContextManager[None]],
         deadline: float,
@@ -354,63 +322,6 @@ def _put_back(module: nn.Module, forward: Any) -> None:
 
 def _told(first: OpRecord) -> dict[str, Any]:
     return {"phase": first.phase, "op": first.op, "at": first.location.module or ""}
-
-
-def _captured(module: nn.Module, args: tuple[Any, ...], regions: tuple[torch.autocast, ...]) -> _Call:
-    root = module
-    while type(root).__name__ in WRAPPERS:
-        root = getattr(root, WRAPPERS[type(root).__name__])
-    with quiet():
-        buffers = {id(buffer): buffer.detach().clone() for buffer in root.buffers()}
-        held = _held(args)
-    return _Call(root, held, regions, random=_random(), buffers=buffers, learns=torch.is_grad_enabled())
-
-
-def _finite(tensors: Iterable[Tensor]) -> bool:
-    with quiet():
-        return all(bool(tensor.isfinite().all()) for tensor in tensors)
-
-
-@contextlib.contextmanager
-def _other_buffers(root: nn.Module, kept: dict[int, Tensor]) -> Iterator[None]:
-    """Copies of `kept`, by `id` of the buffer, in place of the buffers, which a backward that is to come may need."""
-    own = [(part, dict(part._buffers)) for part in root.modules()]
-    with quiet():
-        fresh = {number: buffer.clone() for number, buffer in kept.items()}
-    try:
-        for part, buffers in own:
-            part._buffers.update({name: fresh.get(id(buffer), buffer) for name, buffer in buffers.items()})
-        yield
-    finally:
-        for part, buffers in own:
-            part._buffers.update(buffers)
-
-
-def _keep_gradient(call: _Call, number: int, tensor: Tensor) -> None:
-    def keep(gradient: Tensor) -> None:
-        call.gradients[number] = gradient.detach()
-
-    tensor.register_hook(keep)  # type: ignore[no-untyped-call] # torch leaves it untyped
-
-
-def _held(value: Any) -> Any:
-    """Copies of the tensors in nested lists, tuples and dicts, as leaves of their own; other things as they are."""
-    if isinstance(value, Tensor):
-        return value.detach().clone().requires_grad_(value.requires_grad)
-    if type(value) in (list, tuple):
-        return type(value)(map(_held, value))
-    return {key: _held(item) for key, item in value.items()} if type(value) is dict else value
-
-
-def _random() -> tuple[Any, ...]:
-    on_device = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call] # as above
-    return torch.get_rng_state(), torch.cuda.get_rng_state_all() if on_device else None
-
-
-def _set_random(state: tuple[Any, ...]) -> None:
-    torch.set_rng_state(state[0])
-    if state[1] is not None:
-        torch.cuda.set_rng_state_all(state[1])
 
 
 def _part_of(root: nn.Module, module: nn.Module) -> bool:
