@@ -14,8 +14,9 @@ from typing import Any
 import click
 
 from mixprec._script import Command
-from mixprec._trace import Room, source_line
+from mixprec._trace import Flush, Room, source_line
 from mixprec.cli._options import format_option
+from mixprec.formats import FP32
 from mixprec.monitor.replay import NOTABLE, PRECISIONS, Replay, Traced, keep_result, place, replay_script
 from mixprec.records import OpRecord, TensorStats, to_json
 from mixprec.report import json
@@ -170,9 +171,18 @@ def _flushes(traced: Traced, most: int | None) -> Iterator[str]:
     for flush in shown:
         yield (
             f"  {flush.zeroed:6.1%} became 0, {flush.subnormal:6.1%} subnormal: {flush.record.op} at "
-            f"{place(flush.record)}; kept by a scale of {_power(flush.keeping_scale)}"
+            f"{place(flush.record)}; {_keeping(flush)}"
         )
     room = traced.room
     if shown and room is not None and not room.fits:
-        floor, ceiling = _power(room.floor or 1), _power(room.ceiling or 1)
-        yield f"No one scale keeps them all: {floor} is needed, {ceiling} the most without overflow."
+        yield (
+            f"No one scale keeps them all. Up to {_power(room.ceiling or 1)} nothing overflows, and the larger the "
+            "scale, the less is lost."
+        )
+
+
+def _keeping(flush: Flush) -> str:
+    """Which scale keeps the smallest of what was lost, where one that float32 holds does."""
+    if flush.keeping_scale > FP32.max:
+        return "its smallest are kept by no scale"
+    return f"kept by a scale of {_power(flush.keeping_scale)}"

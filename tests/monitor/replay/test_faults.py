@@ -7,6 +7,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from mixprec.cli import main
 
 CASES = Path(__file__).parents[2] / "doctor" / "cases"
 
@@ -77,3 +80,8 @@ def test_where_gradients_drown_is_named(in_process):
     assert lost.zeroed + lost.subnormal > 0.5
     assert lost.keeping_scale > 1.0
     assert "became 0" in found.headline
+    with in_process.instead_of_processes():
+        shown = CliRunner().invoke(main, ["replay", str(incident.folder), str(script)])
+    assert shown.exit_code == 0, shown.output
+    assert found.headline in shown.output
+    assert "kept by a scale of" in shown.output
