@@ -107,6 +107,8 @@ def test_a_second_place_is_searched_in_the_patched_run(diagnosis, tmp_path):
     file = tmp_path / "train.py"
     second = island(file, "net.7")
     second["holders"][0]["line"] = 6  # where the loop's body is in the patched text
+    (tmp_path / "sub").mkdir()
+    second["holders"][0]["file"] = str(tmp_path / "sub" / ".." / "train.py")  # the same file, called otherwise
     bench = Bench(
         arm("", BAD, facts={"island": island(file, "net.3")}),
         arm("", BAD, steps=20),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -92,7 +93,7 @@ class _Trials:
             self.found_modules = True
             self.diagnosis = with_island(self.diagnosis, island, searched)
             change = next(module_changes(island, texts, before), None) if self._writes else None
-            if change is None or (texts and change.file not in texts):
+            if change is None or (texts and _real(change.file) not in map(_real, texts)):
                 return number == 1 and self._helps_unwritten(island)
             if self._helps(change):
                 return True
@@ -150,3 +151,7 @@ class _Trials:
         if arm.ended == "interrupted":
             raise KeyboardInterrupt
         return arm
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -28,7 +29,7 @@ def holders(parts: Sequence[nn.Module]) -> Iterator[dict[str, Any]]:
     for frame in reversed(frames):
         for name, paths in _reached(frame, parts):
             yield {
-                "file": frame.f_code.co_filename,
+                "file": os.path.abspath(frame.f_code.co_filename),
                 "function": frame.f_code.co_name,
                 "first_line": frame.f_code.co_firstlineno,
                 "line": frame.f_lineno,
