@@ -1,15 +1,22 @@
-"""MP052: a mean or deviation over nothing, or over one element, is NaN in every dtype."""
+"""MP052: a mean or deviation over nothing, or over one element, is NaN in every dtype; a loss over nothing is Inf."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from mixprec.doctor._arm import Examination
 from mixprec.doctor.judges._located import Fault, culprit, fp32_fails
 from mixprec.doctor.judges._say import say
-from mixprec.records import Confidence, Evidence, Verdict
+from mixprec.records import Confidence, Evidence, Fix, Verdict
 
 MEANS = frozenset(
     {"mean", "var", "std", "var_mean", "std_mean", "median", "nanmean", "nll_loss_forward", "nll_loss2d_forward"}
 )
+
+ALIGNING = frozenset({"_ctc_loss", "_cudnn_ctc_loss", "miopen_ctc_loss"})
+"""Losses that sum over alignments, of which there are none where the targets are longer than the input."""
+
+LEAVE_OUT = "Leave such samples out of the data, or pass zero_infinity=True, which gives them no gradient."
 
 
 def judge(examination: Examination) -> Verdict | None:
@@ -18,18 +25,25 @@ def judge(examination: Examination) -> Verdict | None:
     if fault is None or fault.backward or fault.role == "given" or not _empty(examination, fault):
         return None
     fails = fp32_fails(examination)
+    aligning = fault.packet in ALIGNING
     size = min((stats.numel for stats in fault.op.inputs), default=0)
-    return say(
+    counted = [] if aligning else [Evidence("elements of the smallest operand", size, arm=fault.arm.name)]
+    verdict = say(
         "MP052",
-        "A mean is taken over an empty selection, which is NaN in every dtype.",
+        "No alignment exists: targets, with a blank between equal ones, are longer than the input, and the loss is Inf."
+        if aligning
+        else "A mean is taken over an empty selection, which is NaN in every dtype.",
         fault.op.location,
-        evidence=[*fault.evidence(), Evidence("elements of the smallest operand", size, arm=fault.arm.name)],
+        evidence=[*fault.evidence(), *counted],
         confidence=Confidence.CONFIRMED if fails else Confidence.CONSISTENT,
         ruled_out=[Evidence("precision: the FP32 control", "fails as well", arm="fp32")] if fails else (),
     )
+    return replace(verdict, fix=Fix(LEAVE_OUT)) if aligning else verdict
 
 
 def _empty(examination: Examination, fault: Fault) -> bool:
+    if fault.packet in ALIGNING:
+        return fault.role == "first_inf" and all(stats.finite for stats in fault.op.inputs)
     if fault.packet in MEANS:
         finite = all(stats.finite for stats in fault.op.inputs)
         small = any(stats.numel <= (0 if fault.packet in ("mean", "median") else 1) for stats in fault.op.inputs)
