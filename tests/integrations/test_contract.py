@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -16,6 +18,12 @@ STACKS = (
     *("scaler", "precision", "compile", "ddp", "fsdp1", "fsdp2", "accelerate", "fabric", "lightning", "lightning_fsdp"),
     *("transformers", "deepspeed", "bitsandbytes", "torchao"),
 )
+HELD_BY_ALL = ("skip", "scale", "resume", "clip", "once", "monitor")
+LABELS = {
+    **{"scaler": "`GradScaler`", "precision": "`Precision`", "compile": "torch.compile", "ddp": "DDP"},
+    **{"fsdp1": "FSDP1", "fsdp2": "FSDP2", "accelerate": "Accelerate", "fabric": "Fabric", "lightning": "Lightning"},
+    **{"lightning_fsdp": "Lightning, FSDP", "transformers": "Transformers", "deepspeed": "DeepSpeed"},
+}
 QUANTIZED = ("bitsandbytes", "torchao")
 ADAPTIVE = {("bitsandbytes", False), ("torchao", False), ("fsdp2", True)}
 """Stacks, and whether fused, whose optimizer is AdamW where the others' is SGD."""
@@ -36,6 +44,21 @@ fused_too = pytest.mark.parametrize(
         if not (fused and stack in QUANTIZED)
     ],
 )
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "integrations.md"
+
+
+def test_the_page_has_this_table():
+    """Its rows are these stacks in this order; every property that is tested is marked, and no other."""
+    section = PAGE.read_text(encoding="utf-8").partition("## What is tested")[2]
+    table = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")]
+    properties, _, *rows = table
+    assert properties[1:] == ["skip", "scale", "ranks agree", "resume", "clip", "once", "monitor", "doctor"]
+    assert [row[0] for row in rows] == [LABELS.get(stack, stack) for stack in STACKS]
+    for stack, row in zip(STACKS, rows, strict=True):
+        assert [cell for column, cell in zip(properties, row, strict=True) if column in HELD_BY_ALL] == ["●"] * 6
+        assert (row[3] == "●") is (stack in (*RANKS, "accelerate", "fabric"))  # these two are in test_ranks.py
 
 
 def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:

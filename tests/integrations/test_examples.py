@@ -17,7 +17,9 @@ NEEDS = {
     "with_accelerate": "accelerate",
     "with_deepspeed": "deepspeed",
     "with_fabric": "lightning",
+    "with_fsdp": "sklearn",
     "with_lightning": "lightning",
+    "with_quantized": "bitsandbytes",
     "with_transformers": "transformers",
     "convert_for_inference": "safetensors",
 }
@@ -25,8 +27,9 @@ NEEDS = {
 
 def run(name: str) -> str:
     """What the example prints."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"] if name == "with_fsdp" else []
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(EXAMPLES / f"{name}.py")],
+        [sys.executable, "-W", "ignore", *launcher, str(EXAMPLES / f"{name}.py")],
         env={**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"},
         capture_output=True,
         text=True,
@@ -55,6 +58,9 @@ def test_the_conversion_loses_no_image():
     assert "float32: 1: policy: layer_norm" in said
 
 
-def test_every_example_of_a_stack_is_run():
-    """A new `with_*.py` has to be in the table."""
-    assert {path.stem for path in EXAMPLES.glob("with_*.py")} == {n for n in NEEDS if n.startswith("with_")}
+def test_every_example_of_a_stack_is_run_and_linked():
+    """A new `with_*.py` has to be in the table, and in the page of the integrations."""
+    names = {path.stem for path in EXAMPLES.glob("with_*.py")}
+    assert names == {n for n in NEEDS if n.startswith("with_")}
+    page = (EXAMPLES.parent / "docs" / "integrations.md").read_text(encoding="utf-8")
+    assert {name for name in names if f"(../examples/{name}.py)" not in page} == set()
