@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from mixprec._trace import source_line
 from mixprec.cli import main
 
 CASES = Path(__file__).parents[2] / "doctor" / "cases"
@@ -85,3 +86,14 @@ def test_where_gradients_drown_is_named(in_process):
     assert shown.exit_code == 0, shown.output
     assert found.headline in shown.output
     assert "kept by a scale of" in shown.output
+
+
+def test_weights_that_went_bad_long_before_lead_to_the_step_that_spoiled_them(in_process):
+    """A NaN that is replaced fails no step and spoils weights: the alert keeps one, and the step that did it is traced."""
+    script = CASES / "mp134_nan_hidden" / "bad.py"
+    [incident] = in_process.watch(script)
+    found = in_process.replay(incident, script)
+
+    assert (incident.kind, found.repeats, found.exact) == ("weights", True, True)
+    assert "(h - h.detach()).sum()" in source_line(found.traced.origin.first.location)
+    assert any("weights or buffers were bad" in note for note in found.notes)

@@ -23,7 +23,7 @@ from mixprec.records import Finding
 
 __all__ = ["IncidentWatch"]
 
-_WORTH_A_STEP = {"MP060": "underflow"}
+_WORTH_A_STEP = {"MP060": "underflow", "MP135": "weights"}
 """Alerts about steps that do not fail, and the kind as which the next one is kept."""
 
 

@@ -53,7 +53,8 @@ class _Replaying(Windows):
     """Counts the script's steps as they were counted when the incident was saved.
 
     `reach="jump"` takes the script's second step for the incident's (everything it depends on is put in place);
-    `reach="run"` runs all steps up to it. `previous` traces the step before it too, weights as they come.
+    `reach="run"` runs all steps up to it. `previous` traces the step before it too, weights as they come. `seek` ends
+    after the first step that left a weight or buffer that is not finite. `step` replaces the incident's.
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
@@ -75,7 +76,7 @@ class _Replaying(Windows):
         initial = self._incident.random("initial")
         if initial is not None:
             initial.restore()
-        if self._incident.step - self._previous <= 0:
+        if self._goal - self._previous <= 0:
             self._trace()
 
     @property
@@ -84,11 +85,25 @@ class _Replaying(Windows):
         rank = child.rank()
         return next((one for one in self._incidents if one.rank == rank), self._incidents[0])
 
+    @property
+    def _goal(self) -> int:
+        """The step at which the run ends: the incident's, or an earlier one that is looked for."""
+        step: int | None = self._options["step"]
+        return self._incident.step if step is None else step
+
+    def _weights_are_bad(self) -> bool:
+        with self.looking():
+            tensors = (t for root in self._roots for t in (*root.parameters(), *root.buffers()))
+            return not all(bool(tensor.isfinite().all()) for tensor in tensors)
+
     # the way there
 
     def closed(self) -> None:
         """The next window may be the one."""
-        step = self._incident.step
+        step = self._goal
+        if self._options["seek"] and self._weights_are_bad():
+            self._write({"reached": True, "bad": self.step - 1})
+            child.end_now()
         if self.step == step or (self._jump and step and not self._here):
             self._arrive(self._incident.random("before"))
         if self.step == step - self._previous or self._here:
@@ -96,7 +111,7 @@ class _Replaying(Windows):
 
     def opened(self) -> None:
         """The first call of the step draws its random numbers as it did; a first step is put in place here."""
-        if not self._here and self._incident.step == 0:
+        if not self._here and self._goal == 0:
             self._arrive(None)
             self._since = self._tracer.ops if self._tracer is not None else 0
         states = self._incident.random("at_forward") if self._here and not self._previous else None

@@ -67,13 +67,14 @@ def replay_script(
     second, traced = repeated.result(), looked.result()
     if incident.step and _from_before(traced):
         earlier = again.trace("run", deep, previous=True)
+        said = "weights or buffers were bad when the step began: the step before it was traced with it"
+        bad = again.seek() if _from_before(earlier) else None
+        if bad is not None:
+            earlier = again.trace("run", deep, previous=True, step=bad + 1)
+            said = f"weights or buffers were bad from step {bad} on: that step was traced"
         if not earlier.origin.clean:
             traced = earlier
-            notes.append(
-                "weights or buffers were bad before the step before this one: replay an earlier incident"
-                if _from_before(earlier)
-                else "weights or buffers were bad when the step began: the step before it was traced with it"
-            )
+            notes.append(said)
     try:
         avoiding = descend(traced, lambda scale: again.trace(reach, False, scale=scale))
     except NotReachedError:
@@ -110,16 +111,36 @@ class _Again:
             tuple(found["differences"]),
         )
 
-    def trace(self, reach: str, deep: bool, previous: bool = False, scale: float | None = None) -> Traced:
+    def seek(self) -> int | None:
+        """The first step of the run after which a weight or buffer was not finite; None where none was."""
+        found = self._run("run", trace=False, seek=True)
+        return min((int(one["bad"]) for one in found if "bad" in one), default=None)
+
+    def trace(
+        self,
+        reach: str,
+        deep: bool,
+        previous: bool = False,
+        scale: float | None = None,
+        step: int | None = None,
+    ) -> Traced:
         """The step under the tracer, at another loss scale if one is given; as the rank at fault saw it."""
-        found = self._run(reach, trace=True, deep=deep, previous=previous, scale=scale)
+        found = self._run(reach, trace=True, deep=deep, previous=previous, scale=scale, step=step)
         own = self._found(found)
         others = [one for one in found if one is not own]
         seen = [dataclasses.replace(read_traced(one["traced"]), rank=one["rank"]) for one in (own, *others)]
         return next((traced for traced in seen if not traced.origin.clean), seen[0])
 
     def _run(
-        self, reach: str, *, trace: bool, deep: bool = False, previous: bool = False, scale: float | None = None
+        self,
+        reach: str,
+        *,
+        trace: bool,
+        deep: bool = False,
+        previous: bool = False,
+        scale: float | None = None,
+        seek: bool = False,
+        step: int | None = None,
     ) -> list[dict[str, Any]]:
         options = {
             "incidents": [str(one.folder.resolve()) for one in _of_all_ranks(self._incident)],
@@ -129,6 +150,8 @@ class _Again:
             "deep": deep,
             "previous": previous,
             "scale": scale,
+            "seek": seek,
+            "step": step,
         }
         with tempfile.TemporaryDirectory(prefix="mixprec-replay-") as folder:
             outcome = run_script(
