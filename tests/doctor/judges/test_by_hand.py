@@ -340,7 +340,7 @@ def learning(here: float, there: float) -> Examination:
     return Examination(("train.py",), tuple(arms))
 
 
-def test_a_training_that_stays_where_it_was_is_an_open_question() -> None:
+def test_a_training_that_falls_behind_is_an_open_question() -> None:
     """While FP32 learns: then no cause may be known, but all is not well. Two curves that both fall are left alone."""
     stuck = learning(0.97, 0.2)
     assert "bfloat16 more range" in (open_question(stuck) or "")
@@ -348,7 +348,9 @@ def test_a_training_that_stays_where_it_was_is_an_open_question() -> None:
     following = next_arm(with_locate)
     assert following is not None
     assert following.name == "fp16"
+    assert open_question(learning(0.3, 0.0)) is not None
     assert open_question(learning(0.4, 0.2)) is None
+    assert open_question(learning(0.2, 0.0)) is None
     assert open_question(learning(0.97, 0.9)) is None
 
 

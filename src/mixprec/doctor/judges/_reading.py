@@ -9,7 +9,7 @@ from __future__ import annotations
 import linecache
 import math
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mixprec.doctor._arm import Arm, Event, Examination, OptimizerRecord, RegionRecord, ScalerRecord, StepRecord
@@ -166,10 +166,7 @@ def losses(arm: Arm | None, optimizer: int) -> list[float]:
 
 
 def learns_less(examination: Examination) -> tuple[float, float, float] | None:
-    """(first loss, last here, last in FP32) of a training that stays where it was while its FP32 control learns.
-
-    Two losses drift apart by chance; that one falls by a third and the other by less than a fifth of that is none.
-    """
+    """(first loss, last here, last in FP32) of a training that falls behind its FP32 control for good."""
     arm, control = observed(examination), examination.arm("fp32")
     if arm is None or not sound(control):
         return None
@@ -179,11 +176,24 @@ def learns_less(examination: Examination) -> tuple[float, float, float] | None:
         quarter = count // 4
         if quarter < 4:
             continue
-        first = statistics.median(there[: max(1, quarter // 4)])
-        exact, last = (statistics.median(course[count - quarter : count]) for course in (there, here))
-        if first > 0 and 0 <= exact < 0.67 * first and first - last < 0.2 * (first - exact):
-            return first, last, exact
+        first = min(statistics.median(course[: max(1, quarter // 4)]) for course in (here, there))
+        last, exact = (course[count - quarter : count] for course in (here, there))
+        if _falls_behind(first, last, exact):
+            return first, statistics.median(last), statistics.median(exact)
     return None
+
+
+def _falls_behind(first: float, last: Sequence[float], exact: Sequence[float]) -> bool:
+    """Whether of two courses that begin at `first` one ends above the other, and that is no chance.
+
+    Two losses drift apart by chance; that all of the last ones of one lie above those of the other, which fell, is
+    none, where the one went a third of the way, or ends three times as high without having come near.
+    """
+    here, there = statistics.median(last), statistics.median(exact)
+    if not 0 <= there < 0.8 * first or min(last) <= max(exact):
+        return False
+    way = (first - here) / (first - there)
+    return way < 0.35 or (way < 0.85 and here > 3 * there)
 
 
 def median(values: Iterable[float | None]) -> float | None:
