@@ -227,7 +227,7 @@ def _in(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _undone(modules: Sequence[torch.nn.Module]) -> Iterator[None]:
+def _undone(modules: Sequence[torch.nn.Module] = ()) -> Iterator[None]:
     """Whatever interventions put in place of torch's own, or of a module's forward, is taken out at the end."""
     forwards = [(module, vars(module).get("forward")) for module in modules]
     owners: list[Any] = [torch, torch.Tensor, torch.nn.Module, torch.autocast, dataloader._BaseDataLoaderIter]
