@@ -209,6 +209,10 @@ class StepRecord:
     """Backward passes since the step before."""
     accumulation_error: float | None = None
     """Relative error (2-norm, sampled) of gradients that were added up in 16 bits, against the same sum in float32."""
+    divided_by: float | None = None
+    """By how much the script itself divided the gradients between the last backward and the step (sampled norm), asked
+    where a float16 region has no scaler.
+    """
     batch: str | None = None
     """Fingerprint of the first tensors that entered the top-level module."""
     batch_finite: bool = True

@@ -271,6 +271,7 @@ class Recorder(Listener):
     def backward_done(self, outputs: tuple[Tensor, ...]) -> None:
         alive = self.scene.optimizers.alive()
         self.owners.ends(alive, self._through)
+        self.steps.backward_done()
         if alive:
             return
         for root in self.modules.names.roots():

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from mixprec.doctor._recorder._numbers import sample
 
-__all__ = ["Change", "Moved", "Sampled", "Stood", "decay_lost"]
+__all__ = ["Change", "Moved", "Sampled", "Stood", "decay_lost", "gradient_size"]
 
 PARAMETERS = 32
 ELEMENTS = 2048
@@ -88,6 +88,13 @@ class Stood:
         if delta == 0 or not math.isfinite(norm):
             return None
         return Moved(math.sqrt(delta / norm) if math.isfinite(delta) and norm > 0 else None)
+
+
+def gradient_size(optimizer: Optimizer) -> float | None:
+    """2-norm of (a sample of) an optimizer's gradients; None where there are none, or not finite ones. One sync."""
+    parts = [sample(p.grad, FEW).double().square().sum().cpu() for p in _first(optimizer) if p.grad is not None]
+    size = math.sqrt(total) if parts and (total := float(torch.stack(parts).sum())) >= 0 else 0.0
+    return size if 0 < size < math.inf else None
 
 
 FEW = 256

@@ -23,7 +23,7 @@ from mixprec.doctor._recorder._accumulation import Accumulation
 from mixprec.doctor._recorder._modules import Modules
 from mixprec.doctor._recorder._numbers import TINY, dtype_name, extents, global_norm, shares
 from mixprec.doctor._recorder._quiet import quiet
-from mixprec.doctor._recorder._sampled import Moved, Sampled, Stood, decay_lost
+from mixprec.doctor._recorder._sampled import Moved, Sampled, Stood, decay_lost, gradient_size
 from mixprec.doctor._recorder._scene import Scene, scale_of
 from mixprec.doctor._recorder._watches import HOOKED
 from mixprec.records import Location
@@ -81,6 +81,7 @@ class Steps:
         self._unscaled: set[int] = set()
         self._stale: float | None = None
         self._stood: dict[int, Stood] = {}
+        self._sizes: dict[int, float | None] = {}
         self.accumulation = Accumulation()
         self._fresh = True
         self._began = time.monotonic()
@@ -102,6 +103,18 @@ class Steps:
             self.accumulation.begins(alive)
         self._loss = loss
         self._scaled_by = scaler
+
+    def backward_done(self) -> None:
+        """The backward is over; where a float16 region has no scaler, the script may scale by itself."""
+        if self._scaled_by is None and self._loss.get("region") == "float16":
+            with quiet():
+                self._sizes = {number: gradient_size(o) for number, o in self._scene.optimizers.alive()}
+
+    def _divided_by(self, number: int, optimizer: Optimizer) -> float | None:
+        """By how much the script has divided the gradients since the last backward."""
+        before = self._sizes.pop(number, None)
+        after = gradient_size(optimizer) if before is not None else None
+        return before / after if before is not None and after is not None else None
 
     def moved(self) -> list[tuple[int, str, Moved]]:
         """Of every optimizer whose weights the script has moved since the first backward of this iteration: its number,
@@ -157,6 +170,7 @@ class Steps:
             sizes = extents(gradients)
             share = shares(gradients, low)
             accumulated = self.accumulation.error(optimizer)
+            divided = self._divided_by(number, optimizer)
             if not known.attempts:
                 known.finite_at_first = all(map(math.isfinite, extents(parameters_of(optimizer))))
         return {
@@ -178,6 +192,7 @@ class Steps:
             "stale_grad_norm": self._stale,
             "micro_batches": self.accumulation.backwards,
             "accumulation_error": accumulated,
+            "divided_by": divided,
         }
 
     def _about(self, number: int) -> _Optimizer:

@@ -20,6 +20,8 @@ SHARE = 0.05
 """Share of gradients lost beyond the FP32 control's from which on it is underflow."""
 FLUSHED = 0.3
 """Share of gradients that became 0 at a scale that looks high enough, and stays."""
+BY_HAND = 8.0
+"""A division of the gradients by this or more, the same each time, undoes a loss scale."""
 SAME = 3
 """Steps in which two arms have next to the same weights."""
 
@@ -72,7 +74,10 @@ def _no_scaler(
 ) -> Verdict | None:
     here, exact, flushed = lost
     excess = (here or 0.0) - (exact or 0.0) if exact is not None and here is not None else None
-    measured = (excess is not None and excess > SHARE) or (flushed or 0.0) > SHARE
+    own_scale = _scaled_by_hand(arm)
+    measured = (excess is not None and excess > SHARE) or ((flushed or 0.0) > SHARE and own_scale is None)
+    if own_scale is not None and not measured:
+        return None
     at = next((r.site for r in low_regions(arm, "float16")), Location())
     lint = lint_finding(examination, "MP001")
     if lint is None and not measured and exact is not None and examination.arm("locate") is not None:
@@ -85,6 +90,15 @@ def _no_scaler(
         confidence=Confidence.CONFIRMED if measured else Confidence.CONSISTENT if lint else Confidence.UNTESTED,
         severity=Severity.ERROR if measured else Severity.WARNING,
     )
+
+
+def _scaled_by_hand(arm: Arm) -> float | None:
+    """The loss scale that the script keeps itself: it divides all gradients by the same number before each step."""
+    for steps in courses(arm):
+        factors = [step.divided_by for step in steps if step.divided_by is not None]
+        if len(factors) >= 3 and min(factors) >= BY_HAND and max(factors) <= 1.01 * min(factors):
+            return factors[0]
+    return None
 
 
 def _low_scale(
