@@ -582,3 +582,41 @@ def test_a_region_that_begins_after_the_model_is_found(inside, expected):
 
     report = audit(model, step, warmup=0, timed=0)
     assert [f.code for f in report.at_fault] == expected
+
+
+def test_an_island_made_on_purpose_is_information():
+    """Nearly all products in a disabled region inside an enabled one: said at the island, with what it means."""
+
+    class Island(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wide, self.out = nn.Linear(64, 512), nn.Linear(512, 4)
+
+        def forward(self, x):
+            with torch.autocast("cpu", enabled=False):  # island
+                x = self.wide(x)
+            return self.out(x)
+
+    report = trained(Island(), torch.randn(32, 64), square)
+    (finding,) = found(report, "MP080", Severity.INFO)
+
+    assert finding.severity is Severity.INFO
+    assert finding.location.line == line_of(Island, "# island")
+    assert "smaller" in finding.fix.text
+
+
+def test_small_weights_may_be_cast_often():
+    """A policy of a few hundred weights that acts twenty times per step loses nothing that anybody would notice."""
+    model = nn.Sequential(nn.Linear(64, 4), nn.Linear(4, 64))
+
+    (finding,) = found(audit(model, recurrent_step(model, True), warmup=1, timed=0), "MP105", Severity.INFO)
+    assert finding.severity is Severity.INFO
+
+
+@pytest.mark.parametrize(("seconds", "warned"), [(0.2, True), (0.004, False)])
+def test_a_wait_for_data_counts_from_some_milliseconds_on(seconds, warned):
+    """Half of a step of 4 ms is nothing to start workers for."""
+    report = trained(nn.Linear(32, 32), torch.randn(8, 32), square)
+    timing = Timing((StepTime("bfloat16", seconds, 10),), data_share=0.5)
+
+    assert bool(found(with_findings(report, timing=timing), "MP102")) is warned

@@ -92,4 +92,7 @@ def device_for(traits: Traits | None, name: str | None) -> Accelerator:
 
 def _regions(step: Step) -> tuple[Region, ...]:
     entered = Counter((mark.location, mark.dtype) for mark in step.marks if mark.what == "region")
-    return tuple(Region(location, dtype, count) for (location, dtype), count in entered.items())
+    return tuple(
+        Region(location, "" if dtype == "island" else dtype, count, dtype == "island")
+        for (location, dtype), count in entered.items()
+    )

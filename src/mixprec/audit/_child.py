@@ -76,4 +76,4 @@ def _tap_switches(plan: Plan) -> None:
         (torch.accelerator, "synchronize"),
     ):
         taps.call(owner, name, after=lambda *_, **__: plan.marked("synchronize"))
-    taps.family(base, "__next__", lambda *_: plan.loading(True), lambda *_: plan.loading(False))
+    taps.family(base, "__next__", lambda loader: plan.loading(True, loader), lambda *_: plan.loading(False))

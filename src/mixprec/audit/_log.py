@@ -151,7 +151,8 @@ class Mark:
     """A boundary: `forward` (a model was called), `backward` (it is over), `step` (an optimizer stepped), `region`.
 
     `inner step` and `inner stepped` are those of an optimizer that another one steps; at `clock` the script reads the
-    time, at `synchronize` it waits for the device.
+    time, at `synchronize` it waits for the device. A region's `dtype` is "" where it is disabled, "island" where it is
+    disabled inside an enabled one.
     """
 
     what: str

@@ -378,17 +378,17 @@ class Plan(Listener):
         if recording is not None and recording.watch.on and (by is None or is_user_file(by)):
             recording.watch.mark(what, location=user_site())
 
-    def loading(self, begins: bool, *_: Any) -> None:
-        """A DataLoader is asked for a batch, or handed one out."""
+    def loading(self, begins: bool, loader: Any = None) -> None:
+        """A DataLoader is asked for a batch, or handed one out; its first batch waits for workers to start."""
         now = time.perf_counter()
         if begins:
-            self._asked = now
+            self._asked = now if getattr(loader, "_num_yielded", 1) else None
             if self.data_at.file is None:
                 self.data_at = user_site()
-        else:
+        elif self._asked is not None:
             self.waiting += now - self._asked
 
-    _asked = 0.0
+    _asked: float | None = None
 
 
 def _parameters(model: nn.Module) -> int:

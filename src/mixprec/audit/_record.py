@@ -46,6 +46,7 @@ class Recording(Listener):
         dtype = dtype_name(region.fast_dtype) if region._enabled and region.fast_dtype is not None else ""
         if self.watch.on:
             self.watch.regions += 1
+            dtype = "island" if not dtype and getattr(region, "prev", False) else dtype
             self.watch.mark("region", location=user_site(), dtype=dtype)
 
     def backward_done(self, outputs: tuple[Tensor, ...]) -> None:

@@ -21,11 +21,14 @@ __all__ = ["AuditReport", "Region", "StepTime", "Timing"]
 
 @dataclass(frozen=True)
 class Region:
-    """An autocast region of the step, by the line that enters it; `dtype` "" is a disabled one."""
+    """An autocast region of the step, by the line that enters it; `dtype` "" is a disabled one, an `island` where it is
+    inside of an enabled one.
+    """
 
     location: Location
     dtype: str
     count: int
+    island: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from mixprec.records import Severity
 __all__ = ["advise"]
 
 WAITING = 0.3
-"""Share of a step spent in the DataLoader from which it is more than information."""
+LONG = 1e-2
+"""Share of a step, and seconds, spent in the DataLoader from which it is more than information."""
 
 
 def advise(report: AuditReport) -> Iterator[Advice]:
@@ -20,7 +21,7 @@ def advise(report: AuditReport) -> Iterator[Advice]:
     if share is not None and share >= 0.1:
         yield piece(
             "MP102",
-            Severity.WARNING if share >= WAITING else Severity.INFO,
+            Severity.WARNING if share >= WAITING and share * _step(report) >= LONG else Severity.INFO,
             f"{percent(share)} of a step is spent waiting for the DataLoader, in any precision.",
             gain=share,
             location=report.timing.data_at,
@@ -42,3 +43,9 @@ def advise(report: AuditReport) -> Iterator[Advice]:
             ],
             fix="Use larger batches, torch.compile, or CUDA graphs.",
         )
+
+
+def _step(report: AuditReport) -> float:
+    """Seconds of a step in the precision that was watched."""
+    measured = report.timing.of(report.low or report.precision)
+    return measured.seconds if measured is not None else 0.0

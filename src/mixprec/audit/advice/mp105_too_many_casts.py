@@ -11,7 +11,8 @@ from mixprec.records import Severity
 __all__ = ["advise"]
 
 OFTEN = 0.25
-"""Share of the bytes of all casts from which repeated ones are more than information."""
+LEAST = 2**20
+"""Share of the bytes of all casts, and bytes, from which repeated ones are more than information."""
 
 
 def advise(report: AuditReport) -> Iterator[Advice]:
@@ -21,7 +22,7 @@ def advise(report: AuditReport) -> Iterator[Advice]:
     if weights and casts.bytes:
         extra, wasted = sum(repeat.extra for repeat in weights), sum(repeat.bytes for repeat in weights)
         share = wasted / casts.bytes
-        often = share >= OFTEN and extra >= 2 * len(weights)
+        often = share >= OFTEN and extra >= 2 * len(weights) and wasted >= LEAST
         region = max(report.regions, key=lambda r: r.count, default=None)
         reentered = region is not None and region.count > 1 and max(r.regions for r in weights) > 1
         yield piece(
