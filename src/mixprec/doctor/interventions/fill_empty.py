@@ -8,17 +8,17 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
 
-import mixprec
 from mixprec._trace import is_user_file
 
 __all__ = ["apply", "asking_frame"]
 
-_OWN = os.path.dirname(mixprec.__file__) + os.sep
+_OWN = str(Path(__file__).parents[2]) + os.sep
 
 
 def apply(value: float) -> None:
