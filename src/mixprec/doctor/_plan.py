@@ -8,6 +8,7 @@ then for what separates the causes that are left. Nothing is run for what is dec
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 
 from mixprec.doctor._arm import Arm, ArmPlan, Examination, Intervention
@@ -22,6 +23,7 @@ from mixprec.doctor.judges._reading import (
     low_regions,
     observed,
     scalers_in_use,
+    script_lines,
     skips,
     trains_half_weights,
 )
@@ -69,7 +71,7 @@ def _wanted(examination: Examination, arm: Arm) -> Iterator[ArmPlan]:
         yield from _after_crash(examination, arm)
         return
     if computes_low(arm):
-        yield ArmPlan("fp32", _in_fp32(arm), steps)
+        yield ArmPlan("fp32", _in_fp32(examination, arm), steps)
     yield ArmPlan("locate", trace={"iterations": _iterations(arm, found)})
     yield from _special(examination, arm, found, steps)
     if found is not None:
@@ -85,7 +87,7 @@ def _after_crash(examination: Examination, arm: Arm) -> Iterator[ArmPlan]:
     if "found in storage" in arm.crash.message:
         yield ArmPlan("cast_cache_off", (Intervention("cast_cache_off", True),), until)
     if computes_low(arm):
-        yield ArmPlan("fp32", _in_fp32(arm), until)
+        yield ArmPlan("fp32", _in_fp32(examination, arm), until)
     if not verdicts(examination) or "mixed" in _asks_for_ops(examination):
         yield ArmPlan("locate", trace={"iterations": [arm.crash.iteration]})
 
@@ -137,11 +139,15 @@ def _after_failure(examination: Examination, arm: Arm, found: Failure, steps: in
         yield ArmPlan("scale-1", (Intervention("loss_scale", 1.0),), steps)
 
 
-def _in_fp32(arm: Arm) -> tuple[Intervention, ...]:
+BY_HAND = re.compile(r"\.(half|bfloat16)\(\)|\.(to|type)\([^)\n]*torch\.(half|float16|bfloat16)")
+
+
+def _in_fp32(examination: Examination, arm: Arm) -> tuple[Intervention, ...]:
     """Both what autocast does and what the script converts by hand, where it does either."""
     by_hand = any(trains_half_weights(o) for o in arm.optimizers) or any(
         dtype in ("float16", "bfloat16") for module in arm.modules for dtype in module.parameter_dtypes
     )
+    by_hand = by_hand or any(map(BY_HAND.search, script_lines(examination)))
     wanted: dict[str, Callable[[], bool]] = {
         "precision": lambda: bool(low_regions(arm)) or not by_hand,
         "explicit": lambda: by_hand or bool(arm.uncontrolled),

@@ -32,6 +32,7 @@ __all__ = [
     "optimizer_of",
     "raised_alike",
     "scalers_in_use",
+    "script_lines",
     "site_of_conversion",
     "skips",
     "sound",
@@ -261,6 +262,11 @@ def event_run(arm: Arm, rank: int = 0) -> tuple[Event, ...]:
 def text_of(site: Location) -> str:
     """The line of the script that stands there; empty where it cannot be read."""
     return "" if site.file is None or site.line is None else linecache.getline(site.file, site.line)
+
+
+def script_lines(examination: Examination) -> list[str]:
+    """The script's own lines; none where it cannot be read."""
+    return linecache.getlines(examination.command[0]) if examination.command else []
 
 
 def statement_at(site: Location, most: int = 12) -> str:

@@ -29,9 +29,7 @@ def judge(examination: Examination) -> Verdict | None:
     smallest = Evidence("smallest denominator that is not 0", below.amin, arm=fault.arm.name, step=fault.iteration)
     return say(
         code,
-        "An epsilon that is 0 in FP16 does not keep this division from dividing by 0."
-        if code == "MP048"
-        else "This divides by the square or power of a tiny FP16 number, which is 0 or subnormal.",
+        _words(fault, code),
         fault.op.location,
         evidence=[
             *fault.evidence(),
@@ -42,6 +40,14 @@ def judge(examination: Examination) -> Verdict | None:
         ruled_out=ruled_out,
         severity=Severity.ERROR,
     )
+
+
+def _words(fault: Fault, code: str) -> str:
+    if code == "MP141":
+        return "This divides by the square or power of a tiny FP16 number, which is 0 or subnormal."
+    if fault.packet in ("div", "div_", "true_divide") and not (fault.backward or _has_eps(fault)):
+        return "What this divides by rounds to 0 in FP16; in FP32 it does not."
+    return "An epsilon that is 0 in FP16 does not keep this division from dividing by 0."
 
 
 def _vanishes(fault: Fault) -> bool:
