@@ -89,7 +89,7 @@ def test_where_gradients_drown_is_named(in_process):
 
 
 def test_weights_that_went_bad_long_before_lead_to_the_step_that_spoiled_them(in_process):
-    """A NaN that is replaced fails no step but spoils weights: an alert keeps one, and the step that did it is named."""
+    """A NaN that is replaced fails no step but spoils weights: an alert keeps one, and the step that did it is told."""
     script = CASES / "mp134_nan_hidden" / "bad.py"
     [incident] = in_process.watch(script)
     found = in_process.replay(incident, script)
