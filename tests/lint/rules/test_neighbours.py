@@ -59,6 +59,30 @@ for x, y in loader:
     scaler.update()
 """
 
+FACTOR = """
+import torch
+
+
+class Scale:
+    value = 1024.0
+
+    def backward(self, loss):
+        (loss * self.value).backward()
+
+
+model = torch.nn.Linear(8, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scale = Scale()
+for x, y in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+    scale.backward(loss)
+    for p in model.parameters():
+        DIVIDE
+    optimizer.step()
+"""
+
 RANKS = """
 import torch
 import torch.distributed as dist
@@ -297,6 +321,9 @@ with torch.autocast("cuda", enabled=False):
     ),
     "the loss itself is asked whether it is finite": Pair(
         "MP161", RANKS.replace("TEST", "not loss.isfinite()"), RANKS.replace("TEST", "agreed(loss.isfinite())")
+    ),
+    "a scale of one's own, by which gradients are divided again": Pair(
+        "MP001", FACTOR.replace("DIVIDE", "pass"), FACTOR.replace("DIVIDE", "p.grad.div_(scale.value)")
     ),
 }
 

@@ -10,7 +10,9 @@ from mixprec.lint._view import FileView
 from mixprec.lint.protocol import Conclusion, OrderRule, last_name
 from mixprec.records import Finding, Severity
 
-_SCALES = re.compile(r"scaler|loss_scal|scale_loss|scaled_loss", re.IGNORECASE)
+_SCALES = re.compile(r"scaler|loss_?scal|scale_loss|scaled_loss", re.IGNORECASE)
+_DIVIDES = re.compile(r"\b(g|grads?|gradients?)(\.data)?(\.(div|mul)_\(|\s*[/*]=)|_foreach_(div|mul)_\(")
+"""What brings gradients back to size after a backward of a multiple of the loss."""
 
 
 class Fp16WithoutScaler(OrderRule):
@@ -61,6 +63,8 @@ for x, y in loader:
         """An error where float16 is written down, a warning where it is CUDA's default."""
         if _SCALES.search(view.source) and not (conclusion.always and _none_is_given(view, conclusion)):
             return None
+        if _DIVIDES.search(view.source) and any(map(_is_multiple, view.nodes(ast.Call))):
+            return None
         explicit = conclusion.kind == "fp16-without-scaler"
         what = "This region runs in float16" if explicit else "This region runs in float16, the default on CUDA,"
         return self.finding(
@@ -70,6 +74,13 @@ for x, y in loader:
             fix=self.fix("Scale the loss with a torch.amp.GradScaler, or use dtype=torch.bfloat16."),
             severity=Severity.ERROR if explicit else Severity.WARNING,
         )
+
+
+def _is_multiple(call: ast.Call) -> bool:
+    """`(loss * factor).backward()`."""
+    func = call.func
+    product = func.value if isinstance(func, ast.Attribute) and func.attr == "backward" else None
+    return isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult)
 
 
 def _none_is_given(view: FileView, conclusion: Conclusion) -> bool:
