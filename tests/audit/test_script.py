@@ -163,6 +163,7 @@ def test_a_wrapped_optimizer_steps_once_and_the_clock_is_read_where_it_is(tmp_pa
     state = [line for line in report.memory.lines if line.kind.value == "optimizer state" and line.dtype == "int16"]
 
     assert report.products.flops == 2 * 16 * (2 * 32 * 64 + 3 * 64 * 8)
+    assert {row.precision for row in report.timing.steps} == {"bfloat16"}
     assert [line.bytes for line in state] == [2 * (32 * 64 + 64 + 64 * 8 + 8)]
     assert [f.code for f in report.findings if f.code == "MP111"] == []
 

@@ -347,6 +347,11 @@ class Plan(Listener):
             recorded=watched.recorded,
             notes=[f"not recorded: {problem}" for problem in watched.problems],
         )
+        if not report.mixed:  # without a region the steps ran in what the model is stored in
+            rows = (
+                replace(row, precision=report.precision) if row.by == "script" else row for row in report.timing.steps
+            )
+            report = replace(report, timing=replace(report.timing, steps=tuple(rows)))
         report = replace(report, memory=with_counters(report.memory, device))
         return replace(report, findings=advise(report))
 
