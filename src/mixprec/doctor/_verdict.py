@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from mixprec.doctor._arm import Arm, Examination
 from mixprec.doctor.judges import all_judges
 from mixprec.doctor.judges._crash import lint_names_the_crash
-from mixprec.doctor.judges._located import ACCUSED_OP, culprit, scaled_overflow
+from mixprec.doctor.judges._located import ACCUSED_OP, culprit, fp32_fails, scaled_overflow
 from mixprec.doctor.judges._reading import (
     computes_low,
     courses,
@@ -205,6 +205,12 @@ def open_question(examination: Examination) -> str | None:
         return f"Run it in FP32 from the same seed{late}."
     if examination.arm("locate") is None:
         return f"Trace iteration {found.iteration} op by op{late}."
+    fault = culprit(examination)
+    if fault is not None and fp32_fails(examination):
+        return (
+            f"FP32 fails as well, so it is not the precision. {fault.op.op} in line {fault.op.location.line} is the "
+            f"first to go wrong, in iteration {fault.iteration}: run that batch alone, and see what the op is given."
+        )
     return f"Save the failing step, iteration {found.iteration}, and replay it with one module at a time in FP32."
 
 

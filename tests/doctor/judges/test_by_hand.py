@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 
@@ -352,6 +353,25 @@ def test_a_training_that_falls_behind_is_an_open_question() -> None:
     assert open_question(learning(0.4, 0.2)) is None
     assert open_question(learning(0.2, 0.0)) is None
     assert open_question(learning(0.97, 0.9)) is None
+
+
+def test_a_failure_that_fp32_shares_is_no_question_of_precision() -> None:
+    """Without a cause that fits, the place is said all the same."""
+    inside, nothing = (TensorStats("float32", (2, 2), 4, nans=n) for n in (0, 4))
+    op = OpRecord("aten.lgamma.default", "forward", SITE, (inside,), (nothing,))
+    steps = tuple(StepRecord(0, n, n, loss=1.0 if n < 3 else math.nan, weights_finite=n < 3) for n in range(9))
+    low = RegionRecord(SITE, "cpu", "bfloat16", True, entered=9, modules=9, low_ops=9)
+    arms = [
+        Arm("observe", steps=steps, optimizers=(ADAM,), regions=(low,)),
+        Arm("fp32", (Intervention("precision", "fp32"),), steps=steps, optimizers=(ADAM,)),
+        Arm("locate", steps=steps[:4], ops=(TracedOp("first_nan", op, 3),)),
+    ]
+
+    question = open_question(Examination(("train.py",), tuple(arms), seconds_left=100.0)) or ""
+
+    assert "FP32 fails as well" in question
+    assert "aten.lgamma.default" in question
+    assert "iteration 3" in question
 
 
 def skipping(pattern: list[bool]) -> Examination:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from mixprec.doctor._arm import Arm, Examination
 from mixprec.doctor.judges._located import traced
 from mixprec.doctor.judges._reading import (
@@ -93,12 +95,20 @@ def _no_scaler(
 
 
 def _scaled_by_hand(arm: Arm) -> float | None:
-    """The loss scale that the script keeps itself: it divides all gradients by the same number before each step."""
+    """The loss scale that the script keeps itself: it divides all gradients by one number before each step.
+
+    The same each time, or halved and doubled as overflows come and go.
+    """
     for steps in courses(arm):
         factors = [step.divided_by for step in steps if step.divided_by is not None]
-        if len(factors) >= 3 and min(factors) >= BY_HAND and max(factors) <= 1.01 * min(factors):
+        if len(factors) >= 3 and min(factors) >= BY_HAND and all(_is_halving(f, factors[0]) for f in factors):
             return factors[0]
     return None
+
+
+def _is_halving(factor: float, other: float) -> bool:
+    power = math.log2(factor / other)
+    return abs(power - round(power)) < 0.015
 
 
 def _low_scale(
