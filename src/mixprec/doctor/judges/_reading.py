@@ -187,11 +187,12 @@ def learns_less(examination: Examination) -> tuple[float, float, float] | None:
 def _falls_behind(first: float, last: Sequence[float], exact: Sequence[float]) -> bool:
     """Whether of two courses that begin at `first` one ends above the other, and that is no chance.
 
-    Two losses drift apart by chance; that all of the last ones of one lie above those of the other, which fell, is
-    none, where the one went a third of the way, or ends three times as high without having come near.
+    Two losses drift apart by chance; that nearly all of the last ones of one lie above nearly all of the other, which
+    fell, is none, where the one went a third of the way, or ends three times as high without having come near.
     """
     here, there = statistics.median(last), statistics.median(exact)
-    if not 0 <= there < 0.8 * first or min(last) <= max(exact):
+    tenth = len(last) // 10
+    if not 0 <= there < 0.85 * first or sorted(last)[tenth] <= sorted(exact)[-1 - tenth]:
         return False
     way = (first - here) / (first - there)
     return way < 0.35 or (way < 0.85 and here > 3 * there)

@@ -17,7 +17,7 @@ from mixprec.doctor.judges._located import (
     traced,
 )
 from mixprec.doctor.judges._masks import constant_that_overflows, masks_that_meet
-from mixprec.doctor.judges._reading import observed
+from mixprec.doctor.judges._reading import learns_less, observed
 from mixprec.doctor.judges._say import say
 from mixprec.doctor.judges.divergence import diverges
 from mixprec.records import Verdict
@@ -60,11 +60,13 @@ def _overflow(examination: Examination) -> Fault | None:
     if fault is None or not _overflows(fault):
         hidden = [Fault(one, arm) for arm, one in traced(examination, "hidden")]
         fault = next((one for one in hidden if _overflows(one) and one.packet in PRODUCTS | REDUCTIONS | MATMULS), None)
+        if fault is None and learns_less(examination) is not None:  # a hook divides by it: 0, and nobody sees an Inf
+            fault = next((one for one in hidden if _overflows(one, "backward") and one.packet in REDUCTIONS), None)
     return fault
 
 
-def _overflows(fault: Fault) -> bool:
-    if fault.op.phase not in ("forward", "recompute") or fault.dtype != "float16" or fault.role == "given":
+def _overflows(fault: Fault, *phases: str) -> bool:
+    if fault.op.phase not in (phases or ("forward", "recompute")) or fault.dtype != "float16" or fault.role == "given":
         return False
     if not all(stats.finite for stats in fault.op.inputs) or not any(stats.infs for stats in fault.op.outputs):
         return False
