@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,13 @@ def peer(tool: str, case: Case, limit: float) -> Score:
     )
 
 
+def note(jobs: int) -> str:
+    """What is to be known of the seconds."""
+    several = f"{jobs} at a time, so that they are upper bounds" if jobs > 1 else "one at a time"
+    today = date.today().isoformat()
+    return f"Own cases, one examination each. Seconds are those of {today} on {os.cpu_count()} cores, {several}."
+
+
 HEAD = ("tool", "detected", "located", "right cause", "false alarms", "median seconds")
 
 
@@ -206,7 +214,11 @@ def main(argv: Sequence[str] | None = None) -> None:
             scores += [mine, *theirs]
     print("\n" + table(scores), *failures(scores, cases), sep="\n")
     if options.output:
-        document: dict[str, Any] = {"scores": [dataclasses.asdict(score) for score in scores], "table": table(scores)}
+        document: dict[str, Any] = {
+            "note": note(options.jobs),
+            "scores": [dataclasses.asdict(score) for score in scores],
+            "table": table(scores),
+        }
         Path(options.output).write_text(json.dumps(document, indent=1) + "\n")
 
 
