@@ -29,7 +29,7 @@ __all__ = ["looked_at", "only_the_scale", "open_question", "rank", "verdicts"]
 
 RANKS: tuple[tuple[str, ...], ...] = (
     ("MP137", "MP132", "MP013"),
-    ("MP131", "MP136"),
+    ("MP131", "MP136", "MP140"),
     ("MP003", "MP004", "MP018", "MP170", "MP002", "MP005", "MP142", "MP006", "MP007", "MP008", "MP025", "MP024"),
     ("MP022", "MP087", "MP084", "MP028", "MP027", "MP009", "MP143", "MP144", "MP145", "MP146", "MP209"),
     ("MP161", "MP160", "MP026", "MP093", "MP139"),
@@ -65,6 +65,7 @@ BREAKS_NUMBERS = frozenset(
         "MP131",
         "MP136",
         "MP137",
+        "MP140",
         "MP174",
     }
 )
@@ -82,7 +83,7 @@ FOLLOWS: dict[str, frozenset[str]] = {
     "MP029": frozenset({"MP131"}),
     "MP132": frozenset({"MP137"}),
     "MP012": NUMBERS | BREAKS_NUMBERS | {"MP146", "MP084", "MP013"},
-    "MP131": frozenset({"MP013", "MP137"}),
+    "MP131": frozenset({"MP013", "MP137", "MP140"}),
     "MP009": frozenset({"MP013"}),
     "MP135": NUMBERS | BREAKS_NUMBERS | {"MP016"},
     "MP038": NUMBERS | BREAKS_NUMBERS,
