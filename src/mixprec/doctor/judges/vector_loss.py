@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from mixprec.doctor._arm import Examination
 from mixprec.doctor.judges._protocol import enabled
-from mixprec.doctor.judges._reading import observed
+from mixprec.doctor.judges._reading import failure, observed
 from mixprec.doctor.judges._say import say
 from mixprec.formats import find_format
-from mixprec.records import Confidence, Evidence, Verdict
+from mixprec.records import Confidence, Evidence, Severity, Verdict
 
 
 def judge(examination: Examination) -> Verdict | None:
     """scale() of an FP16 tensor with dimensions, whose mean times the scale is beyond FP16."""
     arm = observed(examination)
+    fails = failure(arm) is not None
     for event in arm.events if arm is not None else ():
         assert arm is not None
         if event.kind != "scale" or not enabled(event) or event.data.get("loss_dtype") != "float16":
@@ -28,6 +29,7 @@ def judge(examination: Examination) -> Verdict | None:
                     Evidence("mean of the loss", loss, arm=arm.name, step=event.iteration),
                     Evidence("loss scale", scale, arm=arm.name, step=event.iteration),
                 ),
-                confidence=Confidence.CONFIRMED,
+                confidence=Confidence.CONFIRMED if fails else Confidence.CONSISTENT,
+                severity=Severity.ERROR if fails else Severity.INFO,  # not every backward uses the value of its loss
             )
     return None
