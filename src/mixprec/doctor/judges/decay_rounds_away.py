@@ -12,9 +12,10 @@ from mixprec.doctor.judges._reading import (
     statement_at,
     trains_half_weights,
 )
+from mixprec.doctor.judges._rounding import beside_fp32, makes_up_for_rounding
 from mixprec.doctor.judges._say import say
 from mixprec.formats import find_format
-from mixprec.records import Confidence, Evidence, Verdict
+from mixprec.records import Evidence, Verdict
 
 LOST = 0.9
 """Share of weights that decay alone leaves bit-identical; FP32 loses none down to a product of 6e-8."""
@@ -31,7 +32,7 @@ def judge(examination: Examination) -> Verdict | None:
         share = median(step.decay_lost_share for step in steps if not step.skipped)
         if optimizer is None or share is None or share < LOST or not trains_half_weights(optimizer):
             continue
-        if _asked_for(optimizer) and not optimizer.kind.lower().endswith(("kahan", "stochastic")):
+        if _asked_for(optimizer) and not makes_up_for_rounding(optimizer):
             return _say(examination, arm, optimizer, share)
     return None
 
@@ -48,24 +49,11 @@ def _say(examination: Examination, arm: Arm, optimizer: OptimizerRecord, share: 
         Evidence("learning rate times weight decay", rate * decay, arm=arm.name),
         Evidence(f"half of epsilon of {dtype}", find_format(dtype).eps / 2),
     ]
-    control = _control(examination)
-    if control is not None:
-        evidence.append(Evidence("the same in FP32", control[1], "share", arm=control[0]))
+    control, confidence = beside_fp32(examination, lambda step: step.decay_lost_share, trains_half_weights)
     return say(
         "MP062",
         f"The weights are {dtype} and have no FP32 master copy: a weight decay of {decay:g} is rounded away.",
         site_of_conversion(arm, dtype) or optimizer.site,
-        evidence=evidence,
-        confidence=Confidence.CONFIRMED if control is not None and control[1] < 0.1 else Confidence.CONSISTENT,
+        evidence=[*evidence, *control],
+        confidence=confidence,
     )
-
-
-def _control(examination: Examination) -> tuple[str, float] | None:
-    """(arm, share) of a training with FP32 weights."""
-    for arm in examination.arms:
-        for steps in courses(arm):
-            optimizer = optimizer_of(arm, steps[0].optimizer, steps[0].rank)
-            share = median(step.decay_lost_share for step in steps)
-            if optimizer is not None and share is not None and not trains_half_weights(optimizer):
-                return arm.name, share
-    return None

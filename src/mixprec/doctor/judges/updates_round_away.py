@@ -11,8 +11,9 @@ from mixprec.doctor.judges._reading import (
     optimizer_of,
     site_of_conversion,
 )
+from mixprec.doctor.judges._rounding import beside_fp32, makes_up_for_rounding
 from mixprec.doctor.judges._say import say
-from mixprec.records import Confidence, Evidence, Verdict
+from mixprec.records import Evidence, Verdict
 
 LOST = 0.3
 """Share of elements with a gradient that a median step leaves bit-identical; FP32 loses 0, bfloat16 at lr 1e-4 half."""
@@ -28,7 +29,7 @@ def judge(examination: Examination) -> Verdict | None:
         dtype = low_dtype(optimizer) if optimizer is not None else None
         if optimizer is None or dtype is None or share is None or share < LOST:
             continue
-        if all(step.weights_finite for step in steps) and not optimizer.kind.lower().endswith(("kahan", "stochastic")):
+        if all(step.weights_finite for step in steps) and not makes_up_for_rounding(optimizer):
             return _say(examination, arm, optimizer, dtype, share)
     return None
 
@@ -39,24 +40,13 @@ def _say(examination: Examination, arm: Arm, optimizer: OptimizerRecord, dtype: 
         Evidence("dtype of the weights", dtype, arm=arm.name),
         Evidence("learning rate", optimizer.lr, arm=arm.name),
     ]
-    control = _control(examination)
-    if control is not None:
-        evidence.append(Evidence("the same in FP32", control[1], "share", arm=control[0]))
+    control, confidence = beside_fp32(
+        examination, lambda step: step.unchanged_share, lambda held: low_dtype(held) is not None
+    )
     return say(
         "MP061",
         f"The weights are {dtype} and have no FP32 master copy: most updates are rounded away.",
         site_of_conversion(arm, dtype) or optimizer.site,
-        evidence=evidence,
-        confidence=Confidence.CONFIRMED if control is not None and control[1] < 0.1 else Confidence.CONSISTENT,
+        evidence=[*evidence, *control],
+        confidence=confidence,
     )
-
-
-def _control(examination: Examination) -> tuple[str, float] | None:
-    """(arm, share) of a training with FP32 weights: a control arm, or another optimizer of the script itself."""
-    for arm in examination.arms:
-        for steps in courses(arm):
-            optimizer = optimizer_of(arm, steps[0].optimizer, steps[0].rank)
-            share = median(step.unchanged_share for step in steps)
-            if optimizer is not None and share is not None and low_dtype(optimizer) is None:
-                return arm.name, share
-    return None
