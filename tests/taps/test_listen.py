@@ -228,3 +228,21 @@ def test_nothing_is_told_of_a_forward_that_is_traced() -> None:
         assert not {"before_forward", "forward_done"} & set(listener.events)
         nn.Linear(2, 1)(torch.ones(1, 2))
     assert {"before_forward", "forward_done"} <= set(listener.events)
+
+
+def test_listeners_may_leave_in_the_order_in_which_they_came():
+    """The first one hears nothing once it has left, the second still does, and then torch is as it was."""
+    places = [(torch.amp.GradScaler, "scale"), (torch.autograd, "backward"), (torch.nn.utils, "clip_grad_norm_")]
+    before = [vars(owner)[name] for owner, name in places]
+    first, second = Everything(), Everything()
+    one, two = listen(first), listen(second)
+
+    one.remove()
+    weight = torch.ones(2, requires_grad=True)
+    torch.amp.GradScaler("cpu").scale(weight.sum()).backward()
+    torch.nn.utils.clip_grad_norm_([weight], 1.0)
+    two.remove()
+
+    assert first.events == []
+    assert {"scaled", "backward_done", "clipped"} <= set(second.events)
+    assert [vars(owner)[name] for owner, name in places] == before

@@ -33,9 +33,14 @@ class Taps:
         if before is after is None or original is None or (id(owner), name) in self._tapped:
             return
         self._tapped.add((id(owner), name))
-        tapped = _tapped(original, (id(self), name), before, after)
+        self.put(owner, name, _tapped(original, (id(self), name), before, after))
+
+    def put(self, owner: Any, name: str, tapped: Any) -> None:
+        """`owner.name` is `tapped`, which wraps what it was, until `remove`."""
+        tapped.over = False
+        tapped.below = vars(owner)[name]
         setattr(owner, name, tapped)
-        self.add(lambda: _put_back(owner, name, tapped, original))
+        self.add(lambda: _put_back(owner, name, tapped))
 
     def family(self, base: type, name: str, before: Told | None = None, after: Told | None = None) -> None:
         """The method `name` of `base` and of every subclass that overrides it, also of those defined later."""
@@ -48,9 +53,11 @@ class Taps:
             self._undo.pop()()
 
 
-def _put_back(owner: Any, name: str, tapped: Any, original: Any) -> None:
-    if vars(owner).get(name) is tapped:
-        setattr(owner, name, original)
+def _put_back(owner: Any, name: str, tapped: Any) -> None:
+    """Takes `tapped` out; where another tap lies over it, it tells nothing more and goes when that one goes."""
+    tapped.over = True
+    while getattr(current := vars(owner).get(name), "over", False):
+        setattr(owner, name, current.below)
 
 
 def _with_subclasses(base: type) -> list[type]:
@@ -70,7 +77,7 @@ def _tapped(original: Any, tap: tuple[int, str], before: Told | None, after: Tol
     def call(*args: Any, **kwargs: Any) -> Any:
         key = (tap, id(args[0]) if args else 0)
         calls: set[tuple[tuple[int, str], int]] = _running.__dict__.setdefault("calls", set())
-        if key in calls:
+        if key in calls or this.over:
             return original(*args, **kwargs)
         calls.add(key)
         try:
@@ -83,4 +90,5 @@ def _tapped(original: Any, tap: tuple[int, str], before: Told | None, after: Tol
         finally:
             calls.discard(key)
 
+    this: Any = call
     return call

@@ -234,15 +234,15 @@ def _tap_clipping(taps: Taps, telling: Telling) -> None:
             several = not isinstance(parameters, Tensor)
             kept = tuple(parameters) if several else (parameters,)  # a generator can be walked once only
             limit = args[0] if args else kwargs.get("max_norm", kwargs.get("clip_value", 0.0))
-            if before:
+            if before and not this.over:
                 before(kept, limit, by)
             result = original(kept if several else parameters, *args, **kwargs)
-            if after:
+            if after and not this.over:
                 after(kept, limit, by, result)
             return result
 
-        setattr(owner, name, tapped)
-        taps.add(lambda: setattr(owner, name, original))
+        this: Any = tapped
+        taps.put(owner, name, tapped)
 
     for owner in (torch.nn.utils.clip_grad, torch.nn.utils):
         tap(owner, "clip_grad_norm_", "norm")
