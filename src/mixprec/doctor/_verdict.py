@@ -91,7 +91,7 @@ FOLLOWS: dict[str, frozenset[str]] = {
     "MP130": (NUMBERS - {"MP130", "MP039"}) | BREAKS_NUMBERS | {"MP002", "MP004", "MP132", "MP146"},
     "MP061": frozenset({"MP063", "MP084"}),
     "MP062": frozenset({"MP061", "MP063", "MP084"}),
-    "MP060": frozenset({"MP001", "MP004", "MP018"}),
+    "MP060": frozenset({"MP001", "MP004", "MP018"}) | RANGE,
     "MP080": frozenset({"MP081", "MP090"}),
     "MP001": frozenset({"MP003"}),
     "MP146": frozenset({"MP143", "MP144", "MP145", "MP170", "MP004"}),
