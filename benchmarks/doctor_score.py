@@ -29,11 +29,13 @@ from typing import Any
 
 from mixprec._script import Command
 from mixprec.doctor import Diagnosis, examine_script
-from mixprec.doctor._kept import keep
-from mixprec.records import Severity
+from mixprec.doctor._kept import keep, kept
+from mixprec.doctor._verdict import open_question, verdicts
+from mixprec.records import Severity, Verdict
 
 ROOT = Path(__file__).parents[1]
 OWN = ROOT / "tests" / "doctor" / "cases"
+RECORDED = ROOT / "tests" / "doctor" / "judges" / "recorded"
 RESULTS = Path(__file__).parent / "results" / "doctor_score.json"
 PEERS = ("detect_anomaly", "DebugUnderflowOverflow")
 MARK = "# FAULT"
@@ -94,16 +96,27 @@ def ours(case: Case, limit: float, record: Path | None) -> Score:
     seconds = time.perf_counter() - began
     if record is not None:
         keep_relative(diagnosis, case, record)
-    return judged(case, diagnosis, seconds)
+    return judged(case, diagnosis.verdicts, diagnosis.problem or diagnosis.open_question, seconds)
 
 
-def judged(case: Case, diagnosis: Diagnosis, seconds: float) -> Score:
-    """What a diagnosis is worth."""
-    serious = [v for v in diagnosis.verdicts if v.severity is not Severity.INFO]
+def recorded(case: Case, folder: Path = RECORDED) -> Score:
+    """The score of today's judges on the examination that was recorded."""
+    examination = kept(path_in(folder, case))
+    return judged(case, verdicts(examination), open_question(examination))
+
+
+def path_in(folder: Path, case: Case) -> Path:
+    """Where the examination of `case` is kept."""
+    return folder / f"{case.name.replace('/', '-')}.jsonl.xz"
+
+
+def judged(case: Case, found: Sequence[Verdict], otherwise: str | None, seconds: float = 0.0) -> Score:
+    """What the verdicts on a case are worth; `otherwise`: what is said where there is none, a problem or a question."""
+    serious = [v for v in found if v.severity is not Severity.INFO]
     first = serious[0] if serious else None
-    said = f"{first.code}@{first.location.line}" if first else (diagnosis.problem or "nothing wrong").splitlines()[0]
+    said = f"{first.code}@{first.location.line}" if first else (otherwise or "nothing wrong").splitlines()[0]
     if case.healthy:
-        return Score("doctor", case.name, True, bool(serious), None, None, said, seconds)
+        return Score("doctor", case.name, True, bool(serious or otherwise), None, None, said, seconds)
     named = first is not None and first.code in case.codes
     located = first is not None and (not case.lines or first.location.line in case.lines)
     return Score("doctor", case.name, False, first is not None, located, named, said, seconds)
@@ -113,8 +126,7 @@ def keep_relative(diagnosis: Diagnosis, case: Case, folder: Path) -> None:
     """Keeps the examination with the script's path cut down to its name: it says nothing of this machine."""
     folder.mkdir(parents=True, exist_ok=True)
     folders = (case.script.parent, Path(sys.prefix), Path(sys.base_prefix), ROOT)
-    path = folder / f"{case.name.replace('/', '-')}.jsonl.xz"
-    keep(diagnosis.examination, path, without=[str(one) + os.sep for one in folders])
+    keep(diagnosis.examination, path_in(folder, case), without=[str(one) + os.sep for one in folders])
 
 
 PEER_CODE = {
@@ -163,8 +175,10 @@ def peer(tool: str, case: Case, limit: float) -> Score:
     )
 
 
-def note(jobs: int) -> str:
-    """What is to be known of the seconds."""
+def note(jobs: int, recorded_ones: bool) -> str:
+    """What is to be known of the numbers."""
+    if recorded_ones:
+        return "Own cases, the judges of today on recorded examinations. Nothing was timed."
     several = f"{jobs} at a time, so that they are upper bounds" if jobs > 1 else "one at a time"
     today = date.today().isoformat()
     return f"Own cases, one examination each. Seconds are those of {today} on {os.cpu_count()} cores, {several}."
@@ -204,22 +218,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = arguments(argv)
     cases = [*own_cases()] if not options.folder else [c for f in options.folder for c in labelled_cases(Path(f))]
     cases = [case for case in cases if fnmatch.fnmatch(case.name, options.only)]
-    record = Path(options.record) if options.record else None
-    one = functools.partial(scored, limit=options.time, record=record, peers=options.peers)
     scores: list[Score] = []
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for mine, *theirs in pool.map(one, cases):
-            right = not mine.detected if mine.healthy else bool(mine.cause and mine.located)
-            print(f"{'ok   ' if right else 'WRONG'} {mine.case}: {mine.said} ({mine.seconds:.0f} s)", flush=True)
-            scores += [mine, *theirs]
+    for mine, *theirs in ([recorded(case)] for case in cases) if options.recorded else run(cases, options):
+        right = not mine.detected if mine.healthy else bool(mine.cause and mine.located)
+        print(f"{'ok   ' if right else 'WRONG'} {mine.case}: {mine.said} ({mine.seconds:.0f} s)", flush=True)
+        scores += [mine, *theirs]
     print("\n" + table(scores), *failures(scores, cases), sep="\n")
     if options.output:
         document: dict[str, Any] = {
-            "note": note(options.jobs),
+            "note": note(options.jobs, options.recorded),
             "scores": [dataclasses.asdict(score) for score in scores],
             "table": table(scores),
         }
         Path(options.output).write_text(json.dumps(document, indent=1) + "\n")
+
+
+def run(cases: Sequence[Case], options: argparse.Namespace) -> Iterator[list[Score]]:
+    """The scores of each case, as soon as they are known, in order."""
+    record = Path(options.record) if options.record else None
+    one = functools.partial(scored, limit=options.time, record=record, peers=options.peers)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        yield from pool.map(one, cases)
 
 
 def scored(case: Case, limit: float, record: Path | None, peers: bool) -> list[Score]:
@@ -234,6 +253,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--peers", action="store_true", help="run the peers on the same scripts")
     parser.add_argument("--time", type=float, default=180.0, help="seconds for one examination")
     parser.add_argument("--jobs", type=int, default=1, help="examinations at a time; seconds are then upper bounds")
+    parser.add_argument("--recorded", action="store_true", help="judge recorded examinations; nothing is run or timed")
     parser.add_argument("--record", help="folder to keep the examinations in")
     parser.add_argument("--output", help=f"file for the scores, e.g. {RESULTS.relative_to(ROOT)}")
     return parser.parse_args(argv)
