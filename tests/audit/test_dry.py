@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -97,3 +100,24 @@ def test_real_weights_are_left_as_they_were(tasks):
     assert all(torch.equal(old, new) for old, new in zip(before, task.model.parameters(), strict=True))
     assert report.products.low_share == 1.0
     assert not report.trains
+
+
+def test_nothing_is_watched_afterwards():
+    """The casts of weights that the forecast made are let go of, and with them the hook on optimizer steps."""
+    hooks = sys.modules[torch.optim.Optimizer.__module__]._global_optimizer_post_hooks
+    before = len(hooks)
+
+    def build():
+        model = torch.nn.Linear(8, 8)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def step():
+            model(torch.randn(4, 8)).float().mean().backward()
+            optimizer.step()
+
+        return step
+
+    dry_run(build, device_type="cuda", dtype=torch.bfloat16)
+    gc.collect()
+
+    assert len(hooks) == before

@@ -80,6 +80,7 @@ def dry_run(
                 step()
             finally:
                 watch.stop()
+                region.close()
     if not any(isinstance(e, Mark) and e.what == "step" for e in watch.events):
         watch.mark("end", held=recording.all_owned())
     recorded = cut_at(watch.events, watch.storages, [len(watch.events) - 1])[-1]
@@ -104,7 +105,11 @@ class _Region:
     def __init__(self, policy: Policy, dtype: torch.dtype | None) -> None:
         self.policy = policy
         self.dtype = dtype
-        self.forget: Callable[[], None] = lambda: None
+        self.forget: Callable[[], None] = _nothing
+
+    def close(self) -> None:
+        """Lets go of the cache: while one lives, optimizer steps are watched."""
+        self.forget = _nothing
 
     def open(self) -> contextlib.AbstractContextManager[Any]:
         """The region, to be entered once."""
@@ -115,6 +120,10 @@ class _Region:
         cache = CastCache()
         self.forget = cache.clear
         return autocast("cpu", self.dtype, policy=self.policy, cache_enabled=cache)
+
+
+def _nothing() -> None:
+    """There is no cache."""
 
 
 class _Recording(Recording):
