@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -246,3 +247,16 @@ def test_listeners_may_leave_in_the_order_in_which_they_came():
     assert first.events == []
     assert {"scaled", "backward_done", "clipped"} <= set(second.events)
     assert [vars(owner)[name] for owner, name in places] == before
+
+
+def test_a_listener_that_left_is_let_go_of():
+    """Also where something else, such as torch.compile's lists, took hold of a function while it was tapped."""
+    listener = Everything()
+    gone = weakref.ref(listener)
+    listening = listen(listener)
+    held = torch.autograd.grad, torch.nn.utils.clip_grad_norm_
+    listening.remove()
+    del listener, listening
+
+    assert gone() is None
+    assert held[0] is not torch.autograd.grad

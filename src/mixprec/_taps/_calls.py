@@ -33,11 +33,10 @@ class Taps:
         if before is after is None or original is None or (id(owner), name) in self._tapped:
             return
         self._tapped.add((id(owner), name))
-        self.put(owner, name, _tapped(original, (id(self), name), before, after))
+        self.put(owner, name, _tapped(original, (id(self), name), (before, after)))
 
     def put(self, owner: Any, name: str, tapped: Any) -> None:
-        """`owner.name` is `tapped`, which wraps what it was, until `remove`."""
-        tapped.over = False
+        """Until `remove`, `owner.name` is `tapped`: it wraps what it was, and tells those in its attribute `told`."""
         tapped.below = vars(owner)[name]
         setattr(owner, name, tapped)
         self.add(lambda: _put_back(owner, name, tapped))
@@ -54,9 +53,12 @@ class Taps:
 
 
 def _put_back(owner: Any, name: str, tapped: Any) -> None:
-    """Takes `tapped` out; where another tap lies over it, it tells nothing more and goes when that one goes."""
-    tapped.over = True
-    while getattr(current := vars(owner).get(name), "over", False):
+    """Takes `tapped` out; where another tap lies over it, it goes when that one goes.
+
+    It tells nothing more and lets go of whom it told: others may hold it (torch.compile lists torch's functions).
+    """
+    tapped.told = None
+    while getattr(current := vars(owner).get(name), "told", ()) is None:
         setattr(owner, name, current.below)
 
 
@@ -68,7 +70,7 @@ def _with_subclasses(base: type) -> list[type]:
     return found
 
 
-def _tapped(original: Any, tap: tuple[int, str], before: Told | None, after: Told | None) -> Any:
+def _tapped(original: Any, tap: tuple[int, str], told: tuple[Told | None, Told | None]) -> Any:
     """`original` with what is told around it; a call through the same tap on the same object from inside one is its
     own business and is not told.
     """
@@ -77,8 +79,9 @@ def _tapped(original: Any, tap: tuple[int, str], before: Told | None, after: Tol
     def call(*args: Any, **kwargs: Any) -> Any:
         key = (tap, id(args[0]) if args else 0)
         calls: set[tuple[tuple[int, str], int]] = _running.__dict__.setdefault("calls", set())
-        if key in calls or this.over:
+        if key in calls or this.told is None:
             return original(*args, **kwargs)
+        before, after = this.told
         calls.add(key)
         try:
             if before is not None:
@@ -91,4 +94,5 @@ def _tapped(original: Any, tap: tuple[int, str], before: Told | None, after: Tol
             calls.discard(key)
 
     this: Any = call
+    this.told = told
     return call

@@ -224,7 +224,7 @@ def _tap_differentiation(taps: Taps, telling: Telling) -> None:
 
 
 def _tap_clipping(taps: Taps, telling: Telling) -> None:
-    before, after = telling("before_clip"), telling("clipped")
+    told = telling("before_clip"), telling("clipped")
 
     def tap(owner: Any, name: str, by: str) -> None:
         original = vars(owner)[name]
@@ -234,14 +234,16 @@ def _tap_clipping(taps: Taps, telling: Telling) -> None:
             several = not isinstance(parameters, Tensor)
             kept = tuple(parameters) if several else (parameters,)  # a generator can be walked once only
             limit = args[0] if args else kwargs.get("max_norm", kwargs.get("clip_value", 0.0))
-            if before and not this.over:
+            before, after = this.told or (None, None)
+            if before:
                 before(kept, limit, by)
             result = original(kept if several else parameters, *args, **kwargs)
-            if after and not this.over:
+            if after:
                 after(kept, limit, by, result)
             return result
 
         this: Any = tapped
+        this.told = told
         taps.put(owner, name, tapped)
 
     for owner in (torch.nn.utils.clip_grad, torch.nn.utils):

@@ -80,7 +80,6 @@ def dry_run(
                 step()
             finally:
                 watch.stop()
-                region.close()
     if not any(isinstance(e, Mark) and e.what == "step" for e in watch.events):
         watch.mark("end", held=recording.all_owned())
     recorded = cut_at(watch.events, watch.storages, [len(watch.events) - 1])[-1]
@@ -105,11 +104,7 @@ class _Region:
     def __init__(self, policy: Policy, dtype: torch.dtype | None) -> None:
         self.policy = policy
         self.dtype = dtype
-        self.forget: Callable[[], None] = _nothing
-
-    def close(self) -> None:
-        """Lets go of the cache: while one lives, optimizer steps are watched."""
-        self.forget = _nothing
+        self.forget: Callable[[], None] = lambda: None
 
     def open(self) -> contextlib.AbstractContextManager[Any]:
         """The region, to be entered once."""
@@ -120,10 +115,6 @@ class _Region:
         cache = CastCache()
         self.forget = cache.clear
         return autocast("cpu", self.dtype, policy=self.policy, cache_enabled=cache)
-
-
-def _nothing() -> None:
-    """There is no cache."""
 
 
 class _Recording(Recording):
