@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,34 @@ import pytest
 def pytest_make_parametrize_id(val: Any) -> str | None:
     """Name a set by its sorted members: its own order differs between processes, which must agree on the tests."""
     return ",".join(sorted(map(str, val))) or "none" if isinstance(val, (set, frozenset)) else None
+
+
+@pytest.fixture(scope="session")
+def run_ranks() -> Callable[..., list[int]]:
+    """`run_ranks(command, folder, world, arguments, limit)`: the exit codes of `command RANK WORLD FOLDER ARGUMENTS`.
+
+    Each rank's log is `folder/RANK.log`. After `limit` seconds, far above what they take, ranks are killed.
+    """
+
+    def run(command: list[str], folder: Path, world: int, arguments: tuple[str, ...], limit: float) -> list[int]:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        if sys.platform == "linux":
+            environment["GLOO_SOCKET_IFNAME"] = "lo"
+        processes = []
+        for rank in range(world):
+            line = [sys.executable, *command, str(rank), str(world), str(folder), *arguments]
+            with (folder / f"{rank}.log").open("wb") as log:
+                processes.append(subprocess.Popen(line, env=environment, stdout=log, stderr=subprocess.STDOUT))
+        try:
+            for process in processes:
+                process.wait(limit)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        return [process.returncode for process in processes]
+
+    return run
 
 
 @pytest.fixture(autouse=True)

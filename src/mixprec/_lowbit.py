@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from mixprec.errors import CheckpointError, InvalidValueError
 
-__all__ = ["KahanSum", "LowBit", "StochasticRounding", "round_stochastically"]
+__all__ = ["CHUNK", "KahanSum", "LowBit", "StochasticRounding", "round_stochastically"]
 
 CHUNK = 2**24
 """Elements stepped together: 64 MiB of float32 weights, and as much of gradients, exist at a time."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -35,7 +33,7 @@ def drivers() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def launched(drivers: ModuleType, tmp_path_factory: pytest.TempPathFactory):
+def launched(drivers: ModuleType, run_ranks, tmp_path_factory: pytest.TempPathFactory):
     """`launched(stack)`: per rank what its scenarios came to. Stacks that need nothing more share one launch."""
     found: dict[str, list] = {}
 
@@ -43,32 +41,15 @@ def launched(drivers: ModuleType, tmp_path_factory: pytest.TempPathFactory):
         if stack not in found:
             package, _, world = drivers.STACKS[stack]
             together = [name for name, each in drivers.STACKS.items() if each[::2] == (package, world)]
-            saved = _launch(tmp_path_factory.mktemp("ranks"), world, together)
+            folder = tmp_path_factory.mktemp("ranks")
+            program = str(Path(__file__).parent / "contract_program.py")
+            codes = run_ranks(["-W", "ignore", program], folder, world, tuple(together), LIMIT)
+            assert not any(codes), (folder / "0.log").read_text()[-3000:]
+            saved = [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world)]
             found.update({name: [rank[name] for rank in saved] for name in together})
         return found[stack]
 
     return of
-
-
-def _launch(folder: Path, world: int, stacks: list[str]) -> list[dict]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    if sys.platform == "linux":
-        environment["GLOO_SOCKET_IFNAME"] = "lo"
-    processes = []
-    for rank in range(world):
-        program = [str(Path(__file__).parent / "contract_program.py"), str(rank), str(world), str(folder), *stacks]
-        with (folder / f"{rank}.log").open("wb") as log:
-            command = [sys.executable, "-W", "ignore", *program]
-            processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
-    try:
-        for process in processes:
-            process.wait(LIMIT)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert not any(process.returncode for process in processes), (folder / "0.log").read_text()[-3000:]
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world)]
 
 
 @pytest.fixture(scope="session")

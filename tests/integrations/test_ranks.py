@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,34 +22,19 @@ CASES = {
 TRAINED = [(world, case) for world, cases in CASES.items() for case in cases if case not in ("fighting", "resuming")]
 
 
-def launch(folder: Path, world: int) -> list[dict]:
-    """What each rank saved; its log is in the failure if it saved nothing."""
-    folder.mkdir()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    if sys.platform == "linux":
-        environment["GLOO_SOCKET_IFNAME"] = "lo"
-    processes = []
-    for rank in range(world):
-        command = [sys.executable, "-W", "ignore", str(PROGRAM), str(rank), str(world), str(folder), *CASES[world]]
-        with (folder / f"{rank}.log").open("wb") as log:
-            processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
-    try:
-        for process in processes:
-            process.wait(LIMIT)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    logs = "\n".join((folder / f"{rank}.log").read_text()[-3000:] for rank in range(world))
-    assert all((folder / f"{rank}.pt").exists() for rank in range(world)), logs
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(world)]
-
-
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    """World size to what its ranks found."""
-    folder = tmp_path_factory.mktemp("contract")
-    return {world: launch(folder / ("saving" if world == 4 else "other"), world) for world in CASES}
+def found(run_ranks, tmp_path_factory):
+    """World size to what its ranks found; the log is in the failure of those that saved nothing."""
+    place = tmp_path_factory.mktemp("contract")
+    saved = {}
+    for world, cases in CASES.items():
+        folder = place / ("saving" if world == 4 else "other")
+        folder.mkdir()
+        run_ranks(["-W", "ignore", str(PROGRAM)], folder, world, cases, LIMIT)
+        logs = "\n".join((folder / f"{rank}.log").read_text()[-3000:] for rank in range(world))
+        assert all((folder / f"{rank}.pt").exists() for rank in range(world)), logs
+        saved[world] = [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(world)]
+    return saved
 
 
 @pytest.fixture

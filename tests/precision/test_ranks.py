@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,22 +15,10 @@ LIMIT = 120.0
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def found(run_ranks, tmp_path_factory):
     """What each of two ranks found."""
     folder = tmp_path_factory.mktemp("ranks")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    processes = []
-    for rank in range(2):
-        command = [sys.executable, str(WORKER), str(rank), "2", str(folder)]
-        with (folder / f"{rank}.log").open("wb") as log:
-            processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
-    try:
-        for process in processes:
-            process.wait(LIMIT)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    run_ranks([str(WORKER)], folder, 2, (), LIMIT)
     logs = "\n".join((folder / f"{rank}.log").read_text() for rank in range(2))
     assert all((folder / f"{rank}.pt").exists() for rank in range(2)), logs
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]

@@ -139,8 +139,7 @@ class Event:
 
     `kind`: scale, backward, unscale, clip, scaler_step, step, update, zero_grad, scheduler_step, grad (autograd.grad),
     scaler_created, scaler_saved, scaler_restored, scale_read, file_saved, file_loaded, converted, forward_begin,
-    region_entered, interval_changed, growth_missed, weights_moved,
-    empty_made.
+    region_entered, interval_changed, growth_missed, weights_moved, empty_made.
 
     `data` holds what else is known, e.g. {"by_step": true} or {"explicit": false} for an unscale,
     {"of_scale": true} for a backward whose loss came out of `scale`, {"state": "scaled"} for a clip,
@@ -294,10 +293,9 @@ class TracedOp:
     `first_inf`, `first_nan`, `nan_from_inf`, `given`, `hidden`: as `mixprec._trace.Origin` says. `source`: wrote an
     operand of one of these. `failed`: raised (without outputs). `flush`: lost small gradients, `measures` are
     (share that became 0, share that became subnormal, scale at which nothing is lost). `stagnant`: added to a 16-bit
-    accumulator what is less than its last place. `saturating`: positions (they come
-    from `arange` or are integers) beyond the format's exact integers. `hides`: replaced NaN or Inf by numbers.
-    `cancels`: a difference
-    of squares that is lost in the rounding of its operands. `noise`: random numbers that the script draws in 16 bits.
+    accumulator what is less than its last place. `saturating`: positions (they come from `arange` or are integers)
+    beyond the format's exact integers. `hides`: replaced NaN or Inf by numbers. `cancels`: a difference of squares that
+    is lost in the rounding of its operands. `noise`: random numbers that the script draws in 16 bits.
     `mixed`: met 16-bit and float32 operands and gave float32. `largest`: the largest output of a 16-bit op in forward.
     """
 

@@ -14,7 +14,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mixprec.doctor._patches import Change, edited
+from mixprec.doctor._patches import Change, covers, edited
 from mixprec.records import Edit
 
 __all__ = ["module_changes"]
@@ -82,13 +82,13 @@ def _scope(tree: ast.Module, holder: Mapping[str, Any]) -> ast.Module | ast.Func
         for node in ast.walk(tree)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         and node.name == holder["function"]
-        and node.lineno <= holder["line"] <= (node.end_lineno or node.lineno)
+        and covers(node, holder["line"])
     ]
     return max(functions, key=lambda node: node.lineno, default=None)
 
 
 def _covering(block: Block, line: int) -> ast.stmt | None:
-    return next((node for node in block if node.lineno <= line <= (node.end_lineno or node.lineno)), None)
+    return next((node for node in block if covers(node, line)), None)
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mixprec.records import Edit, Finding, Location
 
-__all__ = ["Change", "call_island", "code_islands", "edited", "in_code_of", "lint_change"]
+__all__ = ["Change", "call_island", "code_islands", "covers", "edited", "in_code_of", "lint_change"]
 
 OPAQUE = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 """Expressions whose parts may run not at all or often: nothing is moved out of them."""
@@ -84,7 +84,7 @@ def in_code_of(location: Location, kind: str | None) -> bool:
     """Whether the line stands in the class `kind`, so that an op there is the module's own and not a part's."""
     found = _parsed(location)
     return found is not None and any(
-        isinstance(node, ast.ClassDef) and node.name == kind and _covers(node, location.line or 0)
+        isinstance(node, ast.ClassDef) and node.name == kind and covers(node, location.line or 0)
         for node in ast.walk(found[1])
     )
 
@@ -129,11 +129,12 @@ def _read(file: str) -> str:
 def _statement(tree: ast.AST, line: int) -> ast.stmt | None:
     """The simple statement that covers `line`."""
     kinds = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr)
-    found = [n for n in ast.walk(tree) if isinstance(n, kinds) and _covers(n, line)]
+    found = [n for n in ast.walk(tree) if isinstance(n, kinds) and covers(n, line)]
     return min(found, key=lambda n: (n.end_lineno or n.lineno) - n.lineno, default=None)
 
 
-def _covers(node: ast.stmt, line: int) -> bool:
+def covers(node: ast.stmt, line: int) -> bool:
+    """Whether `line` is one of the statement's."""
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
@@ -221,7 +222,7 @@ def _imports(tree: ast.Module) -> Iterator[ast.alias]:
 
 def _around_function(text: str, tree: ast.AST, line: int) -> Iterator[tuple[str, str]]:
     """The function that holds the line: autocast off in it, its first tensor argument cast."""
-    holders = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and _covers(n, line)]
+    holders = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and covers(n, line)]
     function = min(holders, key=lambda n: (n.end_lineno or n.lineno) - n.lineno, default=None)
     if function is None or not function.body:
         return

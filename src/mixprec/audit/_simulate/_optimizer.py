@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mixprec._lowbit import CHUNK
 from mixprec.audit._log import Kind, Mark, Op, width
 from mixprec.audit._simulate._run import Run
 from mixprec.audit._simulate._work import Work
 
-__all__ = ["CHUNK", "Optimizer"]
-
-CHUNK = 2**24
-"""Elements of 16-bit weights without masters that `KahanSum` and `StochasticRounding` step together."""
+__all__ = ["Optimizer"]
 
 
 class Optimizer:
@@ -60,7 +58,7 @@ class Optimizer:
 
 
 def _chunks(sizes: list[int]) -> Iterator[list[int]]:
-    """Weights in portions of at most `CHUNK` elements, or one weight."""
+    """Weights in the portions that `KahanSum` and its like step: at most `CHUNK` elements, or one weight."""
     part: list[int] = []
     for size in sizes:
         if part and sum(part) + size > CHUNK:
