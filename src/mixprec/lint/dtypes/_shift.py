@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +19,8 @@ def subtracts_maximum(node: ast.BinOp, view: FileView) -> bool:
     if _is_maximum_of(left, node.right):
         return True
     name = _bare(node.right)
-    bound = [] if name is None else list(_bound(name, view.function(node) or view.tree, view))
+    scope = view.function(node) or view.tree
+    bound = [] if name is None else view.memo(_bound).get((scope, name), [])
     return bool(bound) and all(_is_maximum_of(left, value) for value in bound)
 
 
@@ -45,12 +45,12 @@ def _bare(node: ast.expr) -> str | None:
     return node.id
 
 
-def _bound(name: str, scope: ast.AST, view: FileView) -> Iterator[ast.expr]:
-    """What is assigned to `name` in `scope`; where it is the first of several (`m, _ = ...`), what is taken apart."""
+def _bound(view: FileView) -> dict[tuple[ast.AST, str], list[ast.expr]]:
+    """(scope, name) to what is assigned to it; where it is the first of several (`m, _ = ...`), what is taken apart."""
+    found: dict[tuple[ast.AST, str], list[ast.expr]] = {}
     for assign in view.nodes(ast.Assign):
-        if (view.function(assign) or view.tree) is not scope:
-            continue
         for target in assign.targets:
             first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
-            if isinstance(first, ast.Name) and first.id == name:
-                yield assign.value
+            if isinstance(first, ast.Name):
+                found.setdefault((view.function(assign) or view.tree, first.id), []).append(assign.value)
+    return found
