@@ -1,10 +1,11 @@
 """What does it cost to be watched? A training step of a tiny and a medium GPT, bare and at each level of the monitor.
 
-Most steps are ordinary, and every so-many-th is looked at in detail. Both kinds are timed, and a level's cost is their
-mean as its interval mixes them; the mean of a few hundred steps would take minutes and say the same.
+Most steps are ordinary, and every so-many-th is looked at in detail. Both kinds are timed for each level, and its cost
+is their mean as its interval mixes them; the mean of a few hundred steps would take minutes and say the same.
 
 A turn is several steps in a row, after one that is not timed: in a training every step follows one of its own, and
-finds its code and data where that left them. A single step between those of other models does not.
+finds its code and data where that left them. A single step between those of other models does not. A turn ends when
+what it left has been recorded; a monitor records about as many steps of the tiny model at once as a turn has.
 """
 
 from __future__ import annotations
@@ -26,11 +27,10 @@ from mixprec import Monitor
 from mixprec._taps import listen
 from mixprec.monitor import LEVELS, Level
 
-NEVER = 10**9
-BARE, ORDINARY = "bare step", "ordinary step under a monitor"
+BARE = "bare step"
 ANOMALY, DEBUG = "torch.autograd.set_detect_anomaly", "transformers DebugUnderflowOverflow"
 AIMS: Mapping[str, float] = {"light": 1.02, "standard": 1.05}
-SECONDS = 40.0
+SECONDS = 80.0
 
 COLUMNS = (
     Column("contender", ""),
@@ -58,7 +58,7 @@ class Size:
 
 
 SIZES = (
-    Size("tiny", "tiny GPT: 2 blocks, width 64, 4×64 tokens", 64, 2, 2, 64, 4, turn=8),
+    Size("tiny", "tiny GPT: 2 blocks, width 64, 4×64 tokens", 64, 2, 2, 64, 4, turn=24),
     Size("medium", "medium GPT: 4 blocks, width 256, 8×256 tokens", 256, 4, 4, 256, 8, turn=2),
 )
 
@@ -68,6 +68,10 @@ class Ordinary(Level):
 
     def looks_at(self, step: int) -> bool:
         return False
+
+    @classmethod
+    def like(cls, level: Level) -> Ordinary:
+        return cls(**vars(level))
 
 
 class Watched:
@@ -85,8 +89,6 @@ class Watched:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=True)
         self.scaler = torch.amp.GradScaler(device, init_scale=2.0**8)
         self.monitor: Monitor | None = None
-        if level is not None and level.every == NEVER:
-            level = Ordinary(level.name, NEVER, level.elements)
         if level is not None:
             self.monitor = Monitor(self.model, self.optimizer, level=level, folder=folder)
             self.monitor._listening.remove()
@@ -95,6 +97,12 @@ class Watched:
         """Taps are the whole process's: those of the last contender are taken out. Then a step that is not timed."""
         self.be_heard()
         self.step()
+        self.settle()
+
+    def settle(self) -> None:
+        """Everything that was heard is recorded."""
+        if self.monitor is not None:
+            self.monitor.flush()
 
     def be_heard(self) -> None:
         if Watched.heard is self:
@@ -121,6 +129,7 @@ class Watched:
         def take_turn() -> None:
             for _ in range(self.turn):
                 step()
+            self.settle()
 
         return Contender(name, take_turn, self.prepare)
 
@@ -158,19 +167,20 @@ def _targets(size: Size, rows: Sequence[Mapping[str, Any]]) -> list[Target]:
 
 
 def contenders(size: Size, device: str, folder: str) -> list[Contender]:
-    """The bare step, an ordinary one, one that is looked at for each level, and the peers."""
-    ordinary = Watched(size, device, replace(LEVELS["light"], every=NEVER), f"{folder}/ordinary")
-    looked = {
-        level.name: Watched(size, device, replace(level, every=1), f"{folder}/{level.name}")
-        for level in LEVELS.values()
-    }
+    """The bare step, for each level an ordinary one and one that is looked at, and the peers."""
+    watched = {ordinary(level.name): Ordinary.like(level) for level in LEVELS.values() if level.every > 1}
+    watched |= {looked_at(level.name): replace(level, every=1) for level in LEVELS.values()}
     return [
         Watched(size, device).contender(BARE),
-        ordinary.contender(ORDINARY),
-        *(watched.contender(looked_at(name)) for name, watched in looked.items()),
+        *(Watched(size, device, level, f"{folder}/{name}").contender(name) for name, level in watched.items()),
         _anomaly(Watched(size, device)),
         *([_debug(Watched(size, device))] if importlib.util.find_spec("transformers") else []),
     ]
+
+
+def ordinary(level: str) -> str:
+    """The name of an ordinary step."""
+    return f"ordinary step, {level}"
 
 
 def looked_at(level: str) -> str:
@@ -202,8 +212,11 @@ def _debug(watched: Watched) -> Contender:
 
 def mixed(race: Race, level: Level) -> list[float]:
     """Seconds of the mean step of `level`, by round."""
-    ordinary, looked = race.times[ORDINARY], race.times[looked_at(level.name)]
-    return [(o * (level.every - 1) + each) / level.every for o, each in zip(ordinary, looked, strict=True)]
+    looked = race.times[looked_at(level.name)]
+    if level.every == 1:
+        return looked
+    pairs = zip(race.times[ordinary(level.name)], looked, strict=True)
+    return [(plain * (level.every - 1) + each) / level.every for plain, each in pairs]
 
 
 def level_row(race: Race, level: Level) -> dict[str, Any]:

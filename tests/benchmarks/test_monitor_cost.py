@@ -15,7 +15,7 @@ def test_a_level_costs_what_its_steps_cost_in_the_mean():
     race = Race(
         {
             monitor_cost.BARE: [1.0, 2.0],
-            monitor_cost.ORDINARY: [1.1, 2.2],
+            monitor_cost.ordinary("made"): [1.1, 2.2],
             monitor_cost.looked_at("made"): [2.0, 4.0],
         }
     )

@@ -17,8 +17,19 @@ from torch import nn
 import mixprec
 from mixprec.errors import InvalidValueError, UnknownNameError
 from mixprec.monitor import Level, Monitor, _monitor, read_run
+from mixprec.monitor._numbers import Flight
 from mixprec.monitor.alerts import Rule
 from mixprec.monitor.sinks import Sink
+
+
+SELDOM = Level("seldom", 10**9, 16)
+
+
+class Nowhere(Level):
+    """No step is looked at."""
+
+    def looks_at(self, step: int) -> bool:
+        return False
 
 
 def hooks(model) -> int:
@@ -55,43 +66,68 @@ def test_hooks_are_there_only_in_steps_that_are_looked_at(training):
     assert [record.looked for record in run.monitor.records] == due
 
 
-def test_a_step_after_a_skip_is_looked_at(training, monkeypatch):
-    """A skipped step makes one of the next ones worth looking at, whatever its number."""
-    monkeypatch.setattr(_monitor, "TOGETHER", 0.0)
-    run = training(torch.amp.GradScaler("cpu", init_scale=2.0**24), torch.float16, level=Level("never", 10**9, 16))
+def test_a_step_after_a_skip_is_looked_at(training):
+    """A skipped step makes the next one worth looking at, whatever its number."""
+    run = training(torch.amp.GradScaler("cpu", init_scale=2.0**24), torch.float16, level=SELDOM)
 
     records = run.run(12)
 
     skips = [record.step for record in records if record.skipped]
     assert skips[-1] >= 3  # the last of them after the steps that are looked at anyway
-    assert records[skips[-1] + 2].looked
+    assert records[skips[-1] + 1].looked
     assert not records[-1].looked
 
 
-def test_a_record_is_one_step_late(training, monkeypatch):
-    """While step n is open the records reach to step n - 2; closing brings the last one."""
-    monkeypatch.setattr(_monitor, "TOGETHER", 0.0)
-    run = training()
-    with run.monitor as monitor:
-        for done in range(1, 5):
-            run.step()
-            assert len(monitor.records) == done - 1
+def test_logits_are_read_as_often_as_the_level_says(training):
+    """And in every step that is looked at: 1, 2, 4 and 8 here."""
+    records = training(level=Level("seldom", 10**9, 16, logits=3)).run(12)
 
-    assert len(monitor.records) == 4
+    known = [record.step for record in records if record.logit is not None]
+    assert known == [0, 1, 2, 3, 4, 6, 8, 9]
 
 
 def test_fast_steps_are_recorded_together(training, monkeypatch):
-    """Steps of the same moment wait for each other, eight at most."""
+    """Steps of the same moment wait for each other, so many at most."""
     monkeypatch.setattr(_monitor, "TOGETHER", 3600.0)
-    run = training()
+    monkeypatch.setattr(_monitor, "IN_FLIGHT", 3)
+    run = training(level=Nowhere("nowhere", 10**9, 16))
     counts = []
     with run.monitor as monitor:
-        for _ in range(18):
+        for _ in range(10):
             run.step()
             counts.append(len(monitor.records))
 
-    assert counts == [0] * 8 + [8] * 8 + [16] * 2
-    assert len(monitor.records) == 18
+    assert counts == [0] * 3 + [4] * 4 + [8] * 3
+    assert len(monitor.records) == 10
+
+
+def test_a_step_that_failed_or_was_looked_at_is_recorded_at_once(training, monkeypatch):
+    """With it all those before it; ordinary ones wait."""
+    monkeypatch.setattr(_monitor, "TOGETHER", 3600.0)
+    run = training(level=SELDOM)
+    counts = []
+    with run.monitor as monitor:
+        for step in range(8):
+            run.step(factor=float("nan") if step == 6 else 1.0)
+            counts.append(len(monitor.records))
+
+    assert counts == [1, 2, 3, 3, 5, 5, 7, 8]  # looked at: 0, 1, 2, 4 and what comes after a failure
+
+
+def test_what_has_not_arrived_is_waited_for_only_when_too_much_is_under_way(training, monkeypatch):
+    """Numbers that are still on their way keep their step, and those after it, from being recorded."""
+    monkeypatch.setattr(_monitor, "TOGETHER", 0.0)
+    monkeypatch.setattr(_monitor, "IN_FLIGHT", 3)
+    monkeypatch.setattr(Flight, "landed", property(lambda self: False))
+    run = training()
+    counts = []
+    with run.monitor as monitor:
+        for _ in range(5):
+            run.step()
+            counts.append(len(monitor.records))
+
+    assert counts == [0, 0, 0, 1, 2]
+    assert len(monitor.records) == 5
 
 
 def test_alerts_are_logged_and_called_once(training, caplog):
@@ -245,20 +281,19 @@ monitor = Monitor(layer, optimizer, folder=sys.argv[1] + "/run")
 for step in range(5):
     layer(torch.ones(1, 2)).sum().backward()
     optimizer.step()
-    time.sleep(0.06)
 """
 
 
-def test_a_script_that_forgets_to_close_loses_nothing_and_one_that_dies_loses_one_step(tmp_path):
-    """At exit the last step is recorded. A second start goes on with the numbering; `os._exit` costs its last step."""
+def test_a_script_that_forgets_to_close_loses_nothing_and_one_that_dies_loses_the_last_moment(tmp_path):
+    """At exit the last step is recorded. A second start goes on with the numbering; `os._exit` costs what waits."""
     assert script(tmp_path, TRAIN).returncode == 0
     (rank,) = read_run(tmp_path / "run").ranks
     assert [record.step for record in rank.steps] == [0, 1, 2, 3, 4]
     assert (rank.starts, rank.ended) == (1, True)
 
-    assert script(tmp_path, TRAIN + "\nimport os; os._exit(3)").returncode == 3
+    assert script(tmp_path, TRAIN.replace("range(5)", "range(4)") + "\nimport os; os._exit(3)").returncode == 3
     (rank,) = read_run(tmp_path / "run").ranks
-    assert [record.step for record in rank.steps] == list(range(9))
+    assert [record.step for record in rank.steps] == list(range(8))  # steps 0, 1, 2 of the run were looked at
     assert (rank.starts, rank.ended) == (2, False)
 
 

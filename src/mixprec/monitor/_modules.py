@@ -66,11 +66,16 @@ class Traces:
         self.sampled: list[tuple[str, int]] = []
 
 
+NOTHING = Traces()
+"""Of a step in which no module was looked at; nobody writes to it."""
+
+
 class ModuleWatch:
-    """Hooks on modules, in place while `looking`; the outputs of whole models are looked at in every step."""
+    """Hooks on modules, in place while `looking`; outputs of whole models are also looked at in steps for `logits`."""
 
     def __init__(self, elements: int) -> None:
         self.looking = False
+        self.logits = True
         self.elements = elements
         self._cells: list[tuple[weakref.ref[nn.Module], _Cell]] = []  # a model may go when its training is over
         self._roots: list[_Cell] = []
@@ -91,8 +96,11 @@ class ModuleWatch:
                 if self.looking:
                     self._passing.append(inner.register_forward_hook(self._hook(cell)))
 
-    def look(self, looking: bool) -> None:
-        """Begins or ends looking at modules inside the models. **Cost**: microseconds per module, where it changes."""
+    def look(self, looking: bool, logits: bool = True) -> None:
+        """Begins or ends looking at modules inside the models, and at `logits`, what the models return.
+
+        **Cost**: microseconds per module, where `looking` changes.
+        """
         if looking and not self._passing:
             self._cells = [(reference, cell) for reference, cell in self._cells if reference() is not None]
             for reference, cell in self._cells:
@@ -101,7 +109,7 @@ class ModuleWatch:
                     self._passing.append(module.register_forward_hook(self._hook(cell)))
         elif not looking and self._passing and not any(cell.compiled for _, cell in self._cells):
             self._take_out(self._passing)
-        self.looking = looking
+        self.looking, self.logits = looking, logits or looking
 
     def remove(self) -> None:
         """Takes the hooks out."""
@@ -117,7 +125,7 @@ class ModuleWatch:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
             if torch.compiler.is_compiling():
                 _trace_output(cell, output)
-            elif (self.looking or cell.root) and torch._C._current_autograd_node() is None:
+            elif (self.logits if cell.root else self.looking) and torch._C._current_autograd_node() is None:
                 self._look(cell, output)
 
         return hook
@@ -148,8 +156,11 @@ class ModuleWatch:
         """Hands what was seen since the last call to `numbers`, under the keys ("low" | "high" | "grad", path) and
         "module_counts", and forgets it.
         """
+        seen = self._seen()
+        if not seen:
+            return NOTHING
         traces = Traces()
-        for cell in self._seen():
+        for cell in seen:
             _collect_outputs(cell, numbers, traces)
         if self.looking:
             self._collect_samples(numbers, traces)

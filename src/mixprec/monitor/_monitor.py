@@ -1,4 +1,4 @@
-"""A run is watched without a change to its loop, and without waiting for it: what a step left is read a step later."""
+"""A run is watched without a change to its loop, and without waiting for it: what a step left is read when it has arrived."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 __all__ = ["Monitor"]
 
 KEPT = 1000
-IN_FLIGHT = 8
+IN_FLIGHT = 64
 """Steps that may be on their way to the host before the oldest is waited for."""
 
-TOGETHER = 0.05
-"""Seconds within which steps are recorded together: code that runs several times in a row runs from the caches."""
+TOGETHER = 0.2
+"""Seconds within which steps are recorded together: code that runs many times in a row runs from the caches."""
 
 logger = logging.getLogger("mixprec.monitor")
 
@@ -67,8 +67,8 @@ class Monitor:
             ...  # the loop as it is
 
     Scalers (`torch.amp.GradScaler`, its subclasses, mixprec's), clipping and backward are heard where the script calls
-    them. A step is recorded one step late,
-    and those of 50 ms together. What is wrong is logged (logger "mixprec.monitor"), once.
+    them. Steps are recorded when their numbers have reached the host, those of 0.2 s together; at once where one failed
+    or was looked at in detail. What is wrong is logged (logger "mixprec.monitor"), once.
 
     Args:
         model: the model; several as a sequence or a mapping by name; None watches optimizers only. Wrap it with DDP or
@@ -178,13 +178,10 @@ class Monitor:
         if os.getpid() != self._process:
             return  # a forked child has the hooks but is not the run
         self._pending.append(step)
-        if step.time - self._pending[0].time >= TOGETHER or len(self._pending) > IN_FLIGHT:
-            while len(self._pending) > 1 and (self._landed() or len(self._pending) > IN_FLIGHT):
+        full = len(self._pending) > IN_FLIGHT
+        if full or step.looked or _failed(step) or step.time - self._pending[0].time >= TOGETHER:
+            while self._pending and (_landed(self._pending[0]) or len(self._pending) > IN_FLIGHT):
                 self._deliver(self._pending.popleft())
-
-    def _landed(self) -> bool:
-        flight = self._pending[0].flight
-        return flight is None or flight.landed
 
     def _deliver(self, step: ClosedStep) -> None:
         try:
@@ -256,6 +253,14 @@ class Monitor:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _landed(step: ClosedStep) -> bool:
+    return step.flight is None or step.flight.landed
+
+
+def _failed(step: ClosedStep) -> bool:
+    return step.flight is not None and step.flight.failed
 
 
 def _unwrapped(optimizer: Optimizer) -> Optimizer:

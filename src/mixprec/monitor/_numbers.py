@@ -6,6 +6,7 @@ memory, and nobody waits for it. Numbers in the host's memory are read where the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from typing import Any
 
@@ -33,7 +34,13 @@ class Flight:
     @property
     def landed(self) -> bool:
         """Whether reading needs no waiting."""
-        return all(event is None or event.query() for _, event in self._copies.values())
+        return not self._copies or all(event is None or event.query() for _, event in self._copies.values())
+
+    @property
+    def failed(self) -> bool:
+        """Whether the step is known to have failed, without waiting: everything has arrived, and says so."""
+        known = self._known
+        return not self._copies and (any(known.get("found_inf", ())) or not math.isfinite(sum(known.get("loss", ()))))
 
     def read(self) -> dict[Hashable, list[float]]:
         """The numbers by key, in the order in which they were added; waits for those that have not landed."""
@@ -78,7 +85,8 @@ class Numbers:
 
     def leave(self) -> Flight:
         """Starts the copy. Cost: at most 3 kernels per device and dtype, no host sync."""
-        return Flight(self._known, self._order, {group: _departed(tensors) for group, tensors in self._groups.items()})
+        copies = {group: _departed(tensors) for group, tensors in self._groups.items()} if self._groups else {}
+        return Flight(self._known, self._order, copies)
 
 
 def _departed(tensors: list[Tensor]) -> tuple[Tensor, Any]:

@@ -22,7 +22,7 @@ from mixprec.errors import InvalidValueError
 from mixprec.monitor._gradients import GradientsRead, owned, read_gradients
 from mixprec.monitor._level import Level
 from mixprec.monitor._memory import memory
-from mixprec.monitor._modules import ModuleWatch, Traces
+from mixprec.monitor._modules import NOTHING, ModuleWatch, Traces
 from mixprec.monitor._numbers import Flight, Numbers
 from mixprec.monitor._weights import BufferWatch, WeightsRead, WeightsWatch, compensates
 from mixprec.records import StepReport
@@ -56,7 +56,7 @@ class ClosedStep:
     gradients: list[GradientsRead] = field(default_factory=list)
     weights: list[WeightsRead] = field(default_factory=list)
     buffers: list[str] = field(default_factory=list)
-    traces: Traces = field(default_factory=Traces)
+    traces: Traces = NOTHING
     memory: int | None = None
     flight: Flight | None = None
 
@@ -81,6 +81,9 @@ class StepWatch(Listener):
         self._names: dict[int, str] = {}
         self._scaler: Any = None
         self._norm_comes = False
+        self._read: set[int] = set()
+        self._losses: dict[int, Tensor] = {}
+        self._sampling: dict[int, WeightsWatch] = {}
         self.index = 0
         self._ended = time.perf_counter()
         self._open()
@@ -107,13 +110,13 @@ class StepWatch(Listener):
     def _open(self) -> None:
         self._step = ClosedStep(self.index)
         self._numbers = Numbers()
-        self._read: set[int] = set()
+        self._read.clear()
         self._unscaled = False
-        self._losses: dict[int, Tensor] = {}
-        self._sampling: dict[int, WeightsWatch] = {}
+        self._losses.clear()
+        self._sampling.clear()
         looking = self._level.looks_at(self.index)
         self._step.looked = looking
-        self._modules.look(looking)
+        self._modules.look(looking, self.index % self._level.logits == 0)
 
     def _close(self) -> None:
         step, now = self._step, time.perf_counter()
