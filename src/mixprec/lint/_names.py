@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-__all__ = ["AUTOCASTS", "SCALERS", "bindings"]
+__all__ = ["AUTOCASTS", "SCALERS", "alternatives", "bindings"]
 
 _AMP = ("GradScaler", "autocast", "custom_bwd", "custom_fwd")
 STARS: dict[str, tuple[str, ...]] = {
@@ -55,17 +55,31 @@ def bindings(nodes: Iterable[ast.Import | ast.ImportFrom]) -> dict[str, str]:
     """
     bound: dict[str, str] = {}
     for node in nodes:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                name = alias.asname or alias.name.partition(".")[0]
-                bound.setdefault(name, alias.name if alias.asname else name)
-            continue
-        module = "." * node.level + (node.module or "")
-        for alias in node.names:
-            if alias.name == "*":
-                for name in STARS.get(module, ()):
-                    bound.setdefault(name, f"{module}.{name}")
-            else:
-                joint = "" if module.endswith(".") or not module else "."
-                bound.setdefault(alias.asname or alias.name, f"{module}{joint}{alias.name}")
+        for name, dotted in _imported(node):
+            bound.setdefault(name, dotted)
     return bound
+
+
+def alternatives(nodes: Iterable[ast.Import | ast.ImportFrom]) -> dict[str, list[tuple[ast.stmt, str]]]:
+    """Local name -> the imports that bind it and to what, for each name that imports bind to different things."""
+    bound: dict[str, list[tuple[ast.stmt, str]]] = {}
+    for node in nodes:
+        for name, dotted in _imported(node):
+            bound.setdefault(name, []).append((node, dotted))
+    return {name: several for name, several in bound.items() if len({dotted for _, dotted in several}) > 1}
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """(local name, dotted name) of everything that one import binds."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            name = alias.asname or alias.name.partition(".")[0]
+            yield name, alias.name if alias.asname else name
+        return
+    module = "." * node.level + (node.module or "")
+    for alias in node.names:
+        if alias.name == "*":
+            yield from ((name, f"{module}.{name}") for name in STARS.get(module, ()))
+        else:
+            joint = "" if module.endswith(".") or not module else "."
+            yield alias.asname or alias.name, f"{module}{joint}{alias.name}"

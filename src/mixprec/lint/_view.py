@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from mixprec.lint._constants import DTYPES, UNKNOWN, Dtype, evaluate
 from mixprec.lint._edits import Editor
-from mixprec.lint._names import bindings
+from mixprec.lint._names import alternatives, bindings
 from mixprec.lint._owners import Owner, find_owners
 from mixprec.lint._project import Project
 from mixprec.records import Location
@@ -142,6 +142,29 @@ class FileView:
         nodes: list[ast.Import | ast.ImportFrom] = [*self.nodes(ast.Import), *self.nodes(ast.ImportFrom)]
         return bindings(nodes)
 
+    @functools.cached_property
+    def _alternatives(self) -> dict[str, list[tuple[ast.stmt, str]]]:
+        return alternatives([*self.nodes(ast.Import), *self.nodes(ast.ImportFrom)])
+
+    def imported(self, node: ast.Name) -> str | None:
+        """The dotted name that an import binds `node` to; of several, the one in the innermost branch around it.
+
+        In `try: from torch.amp import autocast` with a fallback in `except ImportError:`, what either branch uses is
+        what that branch imports. Outside of all branches the first stands.
+        """
+        several = self._alternatives.get(node.id)
+        if several is None:
+            return self.imports.get(node.id)
+        around: ast.AST = node
+        for ancestor in self.ancestors(node):
+            if isinstance(around, ast.stmt):
+                block = self.block(around)
+                found = next((dotted for stmt, dotted in several if any(stmt is one for one in block)), None)
+                if found is not None:
+                    return found
+            around = ancestor
+        return self.imports.get(node.id)
+
     def dotted(self, node: ast.AST | None) -> str | None:
         """The dotted name that an expression stands for: `ac` after `from torch.cuda.amp import autocast as ac`.
 
@@ -172,8 +195,9 @@ class FileView:
     def _named(self, node: ast.Name, depth: int) -> str:
         if self._is_parameter(node):
             return node.id
-        if node.id in self.imports:
-            return self.imports[node.id]
+        imported = self.imported(node)
+        if imported is not None:
+            return imported
         assigned = self.assignments(self.tree).get(node.id, ())
         if len(assigned) == 1 and isinstance(assigned[0], (ast.Attribute, ast.Name)):
             return self._dotted(assigned[0], depth + 1) or node.id

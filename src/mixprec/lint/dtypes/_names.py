@@ -119,7 +119,7 @@ class Names(abc.ABC):
         found = frame.find(node.id)
         if found is not None:
             return found
-        dotted = frame.view.imports.get(node.id)
+        dotted = frame.view.imported(node)
         if dotted is not None:
             return self.known(dotted, frame)
         return Known(node.id) if hasattr(builtins, node.id) else UNKNOWN
