@@ -29,6 +29,7 @@ from mixprec.lint.dtypes._values import (
     Tensor,
     Value,
     Wrapped,
+    settled,
 )
 from mixprec.lint.dtypes.ops import CASTS, OPS
 
@@ -206,7 +207,7 @@ class Calls(Library):
             return value
         forward = self._forward(module)
         if forward is not None:
-            return self.walk(forward, given)
+            return settled(self.walk(forward, given))
         if module.layer is not None:
             return self._run_layer(module, given)
         return UNKNOWN

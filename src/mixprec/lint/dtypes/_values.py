@@ -9,7 +9,7 @@ import ast
 import enum
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mixprec.lint.dtypes._bounds import ANY, Bounds
@@ -46,6 +46,7 @@ __all__ = [
     "Wrapped",
     "number_of",
     "options",
+    "settled",
 ]
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -74,6 +75,7 @@ class Tag(str, enum.Enum):
 
 
 NO_TAGS: frozenset[Tag] = frozenset()
+_ASKED = frozenset({Tag.UPCAST, Tag.WRITTEN_FLOAT})
 Shape = tuple[int | None, ...] | None
 
 
@@ -337,6 +339,17 @@ Value = (
 def options(value: Value) -> tuple[Value, ...]:
     """The values that `value` can be."""
     return value.values if isinstance(value, Choice) else (value,)
+
+
+def settled(value: Value) -> Value:
+    """`value` where a call has taken it or given it: that it was converted to float32 was not for what comes next."""
+    if isinstance(value, Tensor):
+        return replace(value, tags=value.tags - _ASKED) if value.tags & _ASKED else value
+    if isinstance(value, Items) and value.items is not None:
+        return replace(value, items=tuple(settled(item) for item in value.items))
+    if isinstance(value, Choice):
+        return Choice(tuple(settled(option) for option in value.values))
+    return value
 
 
 def number_of(value: Value) -> float | None:

@@ -18,7 +18,18 @@ from mixprec.lint.dtypes._given import Given
 from mixprec.lint.dtypes._joins import element, joined, table
 from mixprec.lint.dtypes._region import OFF, OPEN
 from mixprec.lint.dtypes._statements import Statements
-from mixprec.lint.dtypes._values import NONE, UNKNOWN, Class, Const, Function, Instance, Items, Tensor, Value
+from mixprec.lint.dtypes._values import (
+    NONE,
+    UNKNOWN,
+    Class,
+    Const,
+    Function,
+    Instance,
+    Items,
+    Tensor,
+    Value,
+    settled,
+)
 
 __all__ = ["Walker"]
 
@@ -119,6 +130,8 @@ class Walker(Statements):
             self.state.effects += 1
             return UNKNOWN
         state = self.state
+        keywords = {name: settled(value) for name, value in given.keywords.items()}
+        given = replace(given, args=tuple(map(settled, given.args)), keywords=keywords)
         arguments = (given.args, tuple(given.keywords.items()), open_arguments)
         key = (function, arguments, state.region, state.no_grad, state.version)
         if key in self.memo:

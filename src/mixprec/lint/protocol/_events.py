@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mixprec.lint.protocol._conditions import TRUE, Atom
 from mixprec.lint.protocol._expressions import Expressions
-from mixprec.lint.protocol._facts import last_name
+from mixprec.lint.protocol._facts import enters_stack, last_name
 from mixprec.lint.protocol._path import EVERY, Path
 from mixprec.lint.protocol._taint import short
 from mixprec.lint.protocol._values import (
     Class,
     Const,
+    Context,
     Function,
     Instance,
     Items,
@@ -23,6 +24,7 @@ from mixprec.lint.protocol._values import (
     Logic,
     Opaque,
     Optimizer,
+    Region,
     Scaler,
     Scheduler,
     Table,
@@ -317,9 +319,19 @@ class Events(Expressions):
             self.machine.clip(path, params, call, "clipped")
         return self.done(call, path, Opaque(f"norm{id(call)}{self.place(path)}", volatile=True))
 
+    def _enter_context(self, call: ast.Call, func: ast.Attribute, base: Value, path: Path) -> list[Path] | None:
+        """What a stack enters rules until the `with` of the stack ends, which brings back what ruled before."""
+        if not enters_stack(self.file(path), call):
+            return None
+        args, _ = self.arguments(call, path)
+        if args and (isinstance(args[0], Region) or (isinstance(args[0], Context) and args[0].kind == "no_grad")):
+            path.contexts = (*path.contexts, args[0])
+        return self.done(call, path, args[0] if args else Const(None))
+
     _EVENTS: ClassVar[dict[str, Callable[[Events, ast.Call, ast.Attribute, Value, Path], list[Path] | None]]] = {
         "backward": _backward,
         "clip_grad_norm_": _clip_method,
+        "enter_context": _enter_context,
         "first_step": _half_step,
         "get_scale": _get_scale,
         "is_enabled": _is_enabled,

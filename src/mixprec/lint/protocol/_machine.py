@@ -207,7 +207,7 @@ class Machine(Judge):
             if part.scaler == scaler.key and not part.unsure
         }
         faults: list[Fault] = []
-        idle = bool(waiting) and not protocol.stages and not protocol.unknown
+        idle = bool(waiting) and not protocol.stages and not protocol.unknown and not self._just_stepped(path, scaler)
         if idle:
             others = tuple(part.node for part in waiting)
             faults.append(Fault("update-without-step", call, enabled=self._open(path, scaler), others=others))
@@ -225,6 +225,12 @@ class Machine(Judge):
         for key, gradients in path.gradients.items():
             aged = frozenset(replace(p, old=True) if p.scaler == scaler.key else p for p in gradients.parts)
             path.gradients[key] = replace(gradients, parts=aged)
+
+    @staticmethod
+    def _just_stepped(path: Path, scaler: Scaler) -> bool:
+        """Whether a step of this iteration has come since the last update; one that came too late has no stage."""
+        own = [entry for entry in path.log if entry.loops == path.loops and entry.scaler == scaler.key]
+        return bool(own) and own[-1].kind == "step"
 
     def load_empty(self, path: Path, scaler: Scaler, call: ast.Call) -> None:
         """`scaler.load_state_dict(state)` with the state of a scaler that is off, which is empty."""

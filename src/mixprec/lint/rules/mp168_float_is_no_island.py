@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
@@ -10,6 +11,8 @@ from mixprec.lint.dtypes import Event, Hit, Tag, Tensor, Trace, dtype_words, hel
 from mixprec.records import Finding, Severity
 
 PRODUCTS = ("addmm", "baddbmm", "bmm", "conv1d", "conv2d", "conv3d", "einsum", "linear", "matmul", "mm", "mv")
+
+CONVERSIONS = ("float", "to", "type", "type_as")
 
 
 class FloatIsNoIsland(Rule):
@@ -71,9 +74,22 @@ def _products(trace: Trace) -> Iterator[Hit]:
 
 
 def _is_island(event: Event) -> bool:
-    """Whether the script converted an operand from 16 bits, or every operand from whatever it was."""
+    """Whether an operand was converted for this product: from 16 bits, or every operand from whatever it was.
+
+    A layer is given what was converted for it only where the conversion stands in its call: a network's output that
+    is made float32 and goes into the next network was not meant to keep that one out of autocast.
+    """
     tensors = [value for value in event.args if isinstance(value, Tensor)]
+    if event.module is not None and not _converts(event.node):
+        return False
     if any(Tag.UPCAST in tensor.tags and tensor.only("float32") for tensor in tensors):
         return True
     written = [Tag.WRITTEN_FLOAT in tensor.tags for tensor in tensors]
     return len(written) > 1 and all(written) and event.module is None
+
+
+def _converts(call: ast.AST) -> bool:
+    """Whether an argument of `call` is converted where it is given."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords)] if isinstance(call, ast.Call) else []
+    calls = (node for arg in given for node in ast.walk(arg) if isinstance(node, ast.Call))
+    return any(isinstance(node.func, ast.Attribute) and node.func.attr in CONVERSIONS for node in calls)
