@@ -6,10 +6,25 @@ import ast
 from dataclasses import replace
 from typing import Any
 
+from mixprec.lint._defaults import default
 from mixprec.lint.dtypes._frame import Frame
 from mixprec.lint.dtypes._joins import element, join, joined, table
 from mixprec.lint.dtypes._names import Names
-from mixprec.lint.dtypes._values import NONE, UNKNOWN, Choice, Const, Instance, Items, Table, Tensor, Value, options
+from mixprec.lint.dtypes._values import (
+    NONE,
+    UNKNOWN,
+    Choice,
+    Class,
+    Const,
+    Function,
+    Instance,
+    Items,
+    Known,
+    Table,
+    Tensor,
+    Value,
+    options,
+)
 
 __all__ = ["Displays"]
 
@@ -130,6 +145,9 @@ class Displays(Names):
     def _subscript(self, node: ast.Subscript, frame: Frame) -> Value:
         value = self.value(node.value, frame)
         place = UNKNOWN if isinstance(node.slice, ast.Slice) else self.value(node.slice, frame)
+        if place is UNKNOWN and isinstance(value, Table) and _makers(value):
+            usual = default(frame.view, node.slice)
+            place = Const(usual) if isinstance(usual, str) else UNKNOWN
         return self.item(value, place, node)
 
     def item(self, value: Value, place: Value, node: ast.Subscript) -> Value:
@@ -146,6 +164,11 @@ class Displays(Names):
         if isinstance(value, Table):
             return _entry_of(value, place)
         return UNKNOWN
+
+
+def _makers(entries: Table) -> bool:
+    """Whether a dict holds classes and functions by name: what an option picks by default is what scripts run with."""
+    return all(isinstance(value, (Class, Function, Known)) for _, value in entries.items)
 
 
 def _item_of(items: Items, place: Value, node: ast.Subscript) -> Value:

@@ -167,6 +167,8 @@ class Methods(Expressions):
             return inner
         if name in ("children", "modules", "values"):
             return Items(inner.children) if name != "modules" and inner.children else Items(None)
+        if name in ("items", "named_children") and inner.children:
+            return Items(tuple(Items((UNKNOWN, child)) for child in inner.children))
         return UNKNOWN
 
     def _register(self, module: Instance, method: str, given: Given) -> None:

@@ -7,6 +7,8 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from mixprec.lint._constants import Dtype
+from mixprec.lint._defaults import default
 from mixprec.lint.protocol._conditions import Formula, Truth
 from mixprec.lint.protocol._facts import last_name
 from mixprec.lint.protocol._path import Path
@@ -121,7 +123,18 @@ class Arithmetic(Lookup):
                 if key == index.value:
                     return item
         stored = path.heap.get((base.key, f"[{index.key}]"))
-        return stored if stored is not None else without_graph(combined(f"{base.key}[{index.key}]", (base,)), (base,))
+        if stored is not None:
+            return stored
+        found = without_graph(combined(f"{base.key}[{index.key}]", (base,)), (base,))
+        return replace(found, half=isinstance(base, Table) and self._gives_half(base, node.slice, path))
+
+    def _gives_half(self, table: Table, key: ast.expr, path: Path) -> bool:
+        """Whether a table of dtypes gives float16 for an open `key` by default, or wherever it gives 16 bits."""
+        if not all(isinstance(item, Const) and isinstance(item.value, (Dtype, type(None))) for _, item in table.items):
+            return False
+        dtypes = {name: item.value.name for name, item in table.items if isinstance(item, Const) and item.value}
+        short_ones = {name for name in dtypes.values() if name in ("bfloat16", "float16")}
+        return short_ones == {"float16"} or dtypes.get(default(self.file(path), key)) == "float16"
 
     def _text_of(self, node: ast.JoinedStr, path: Path) -> Value:
         for part in node.values:

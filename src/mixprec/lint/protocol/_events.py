@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from mixprec.lint.protocol._conditions import TRUE, Atom
+from mixprec.lint.protocol._entering import enters_stack
 from mixprec.lint.protocol._expressions import Expressions
-from mixprec.lint.protocol._facts import enters_stack, last_name
+from mixprec.lint.protocol._facts import last_name
 from mixprec.lint.protocol._path import EVERY, Path
 from mixprec.lint.protocol._taint import short
 from mixprec.lint.protocol._values import (

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from mixprec.lint._constants import DTYPES
 from mixprec.lint._names import AUTOCASTS, SCALERS
 from mixprec.lint.protocol._carried import Carried
+from mixprec.lint.protocol._entering import bound_to, enters_stack, prepares_region
 from mixprec.lint.protocol._last_name import assigned, is_super, last_name
 from mixprec.lint.protocol._scaler_names import scaler_names
 
 if TYPE_CHECKING:
     from mixprec.lint._view import FileView
 
-__all__ = ["ACTIVE", "CLIPPERS", "Def", "Facts", "enters_stack", "facts", "last_name"]
+__all__ = ["ACTIVE", "CLIPPERS", "Def", "Facts", "facts", "last_name"]
 
 Def = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -213,8 +214,8 @@ class Facts:
                 names |= self._heat(call)
                 made = self.view.dotted(call.func) or ""
                 self.core = self.core or made in SCALERS or self._is_own(call, made)
-            elif self._prepares(call):
-                names |= self._heat(call) | self._bound_to(call)
+            elif prepares_region(self.view, call):
+                names |= self._heat(call) | bound_to(self.view, call)
             elif self._enters(call):
                 self.switches.add(call)
                 self.switches.update(_within_function(self.view, call))
@@ -255,17 +256,6 @@ class Facts:
         parent = self.view.parent(call)
         entered = isinstance(parent, (ast.withitem, ast.IfExp, *_DEFS))
         return tail in _CONTEXTS and (entered or (isinstance(parent, ast.Call) and enters_stack(self.view, parent)))
-
-    def _prepares(self, call: ast.Call) -> bool:
-        """Whether a call keeps arguments for regions that are made later: `partial(torch.autocast, …)`."""
-        tail = (self.view.dotted(call.func) or "").rpartition(".")[2]
-        return tail == "partial" and bool(call.args) and self.view.dotted(call.args[0]) in AUTOCASTS
-
-    def _bound_to(self, call: ast.Call) -> set[tuple[str, bool]]:
-        """The names that a call's value is assigned to, and whether those are attributes."""
-        parent = self.view.parent(call)
-        targets = parent.targets if isinstance(parent, ast.Assign) else ()
-        return {(last_name(target), isinstance(target, ast.Attribute)) for target in targets}
 
     def _returns_from_region(self, call: ast.Call) -> bool:
         """Whether a training function, not a module's forward or an evaluation, enters autocast."""
@@ -381,28 +371,6 @@ def _within_function(view: FileView, node: ast.AST) -> Iterator[ast.AST]:
         if isinstance(ancestor, (*_DEFS, ast.ClassDef)):
             return
         yield ancestor
-
-
-def enters_stack(view: FileView, call: ast.Call) -> bool:
-    """Whether `call` is `stack.enter_context(…)` of a `with ExitStack() as stack:` around it that ends where it ends."""
-    func = call.func
-    if not isinstance(func, ast.Attribute) or func.attr != "enter_context" or not isinstance(func.value, ast.Name):
-        return False
-    name = func.value.id
-    if any(
-        isinstance(other.func, ast.Attribute)
-        and other.func.attr in ("close", "pop_all")
-        and last_name(other.func.value) == name
-        for other in view.nodes(ast.Call)
-    ):
-        return False
-    return any(
-        last_name(item.optional_vars) == name
-        for outer in _within_function(view, call)
-        if isinstance(outer, (ast.With, ast.AsyncWith))
-        for item in outer.items
-        if item.optional_vars is not None
-    )
 
 
 def _yields(view: FileView) -> list[ast.AST]:

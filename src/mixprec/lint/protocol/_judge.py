@@ -194,6 +194,7 @@ class Judge:
             if region.node is not None and len(regions) == 1 and not gradients.unknown:
                 condition = region.enabled if decide(region.enabled, path.literals) is None else None
                 kind = "fp16-without-scaler" if region.explicit else "default-fp16-without-scaler"
+                kind = "chosen-fp16-without-scaler" if region.chosen else kind
                 faults.append(Fault(kind, region.node, enabled=condition))
         return faults
 

@@ -182,6 +182,8 @@ class Library(Events):
             default = {"cuda": "float16", "cpu": "bfloat16", "xpu": "bfloat16"}.get(device or "")
             return Region(f"region{id(call)}", default, False, enabled, node)
         named = dtype.value.name if isinstance(dtype, Const) and isinstance(dtype.value, Dtype) else None
+        if isinstance(dtype, Opaque) and dtype.half:
+            return Region(f"region{id(call)}", "float16", True, enabled, node, chosen=True)
         return Region(f"region{id(call)}", named, True, enabled, node)
 
     @abc.abstractmethod

@@ -52,7 +52,8 @@ class Opaque:
     (`inverse`: its reciprocal). `number`: read back from the device. `region`: made in that autocast region.
     `divisors`: keys it was divided by. `cut`: cut off from the graph, and by what. `outside`: an argument that only
     the caller knows. `gradient`: the gradient of a parameter. `modulo`: a remainder, true where it is not 0. `bases`:
-    keys of the loop variables that it is computed from. `data`: a tensor that is nobody's result.
+    keys of the loop variables that it is computed from. `data`: a tensor that is nobody's result. `half`: a dtype that
+    was looked up, float16 by default or where it has 16 bits.
     """
 
     key: str
@@ -70,6 +71,7 @@ class Opaque:
     modulo: bool = False
     bases: frozenset[str] = frozenset()
     data: bool = False
+    half: bool = False
     notable: bool = field(init=False, compare=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
@@ -147,13 +149,17 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class Region:
-    """An autocast region. `dtype` is None where it is open, `explicit` whether the script names it."""
+    """An autocast region. `dtype` is None where it is open, `explicit` whether the script names it.
+
+    `chosen`: an option decides, and the region has that dtype if it has 16 bits, or by default.
+    """
 
     key: str
     dtype: str | None
     explicit: bool
     enabled: Formula = TRUE
     node: ast.AST | None = field(default=None, compare=False)
+    chosen: bool = False
 
 
 @dataclass(frozen=True)

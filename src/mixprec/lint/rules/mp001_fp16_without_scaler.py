@@ -14,6 +14,12 @@ _SCALES = re.compile(r"scaler|loss_?scal|scale_loss|scaled_loss", re.IGNORECASE)
 _DIVIDES = re.compile(r"\b(g|grads?|gradients?)(\.data)?(\.(div|mul)_\(|\s*[/*]=)|_foreach_(div|mul)_\(")
 """What brings gradients back to size after a backward of a multiple of the loss."""
 
+_RUNS = {
+    "chosen-fp16-without-scaler": "This region can run in float16",
+    "default-fp16-without-scaler": "This region runs in float16, the default on CUDA,",
+    "fp16-without-scaler": "This region runs in float16",
+}
+
 
 class Fp16WithoutScaler(OrderRule):
     """A loss from a float16 region goes to `backward` as it is, and nothing in the file scales."""
@@ -57,23 +63,31 @@ for x, y in loader:
         "https://docs.pytorch.org/docs/stable/notes/amp_examples.html",
         "https://docs.pytorch.org/docs/stable/amp.html",
     )
-    kinds = ("default-fp16-without-scaler", "fp16-without-scaler")
+    kinds = ("chosen-fp16-without-scaler", "default-fp16-without-scaler", "fp16-without-scaler")
 
     def describe(self, view: FileView, conclusion: Conclusion) -> Finding | None:
-        """An error where float16 is written down, a warning where it is CUDA's default."""
+        """An error where float16 is written down, a warning where it is CUDA's default or an option's."""
         if _SCALES.search(view.source) and not (conclusion.always and _none_is_given(view, conclusion)):
             return None
         if _DIVIDES.search(view.source) and any(map(_is_multiple, view.nodes(ast.Call))):
             return None
+        if conclusion.kind == "chosen-fp16-without-scaler" and _imports_own(view):
+            return None
         explicit = conclusion.kind == "fp16-without-scaler"
-        what = "This region runs in float16" if explicit else "This region runs in float16, the default on CUDA,"
+        unscaled = f"its loss goes to backward() unscaled{conclusion.when}"
         return self.finding(
             view,
             conclusion.fault.anchor,
-            f"{what} and its loss goes to backward() unscaled{conclusion.when}: small gradients become zero.",
+            f"{_RUNS[conclusion.kind]} and {unscaled}: small gradients become zero.",
             fix=self.fix("Scale the loss with a torch.amp.GradScaler, or use dtype=torch.bfloat16."),
             severity=Severity.ERROR if explicit else Severity.WARNING,
         )
+
+
+def _imports_own(view: FileView) -> bool:
+    """Whether the file imports from its own project, where a scaler may be chosen along with the dtype."""
+    names = view.imports.values()
+    return any(name.startswith(".") or view.project.definition(name, view.path) is not None for name in names)
 
 
 def _is_multiple(call: ast.Call) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import FORMATS, Event, Hit, Tensor, Trace, Value, held, number_of, number_words, spoken
+from mixprec.lint.dtypes import FORMATS, Event, Hit, Tag, Tensor, Trace, Value, held, number_of, number_words, spoken
 from mixprec.records import Finding, Severity
 
 ADDING = ("add", "sub", "where")
@@ -78,7 +79,7 @@ def _number(event: Event) -> float | None:
     if event.op == "tensor":
         return _constant(event.args[0]) if event.args else None
     if event.op in CASTING:
-        filled = _filled(event.args[0]) if event.args else None
+        filled = _held(event.args[0]) if event.args else None
         return _mask_factor(event.node) if filled is None else filled
     numbers = [_constant(value) for value in event.args[event.op == "where" :]]
     known = [number for number in numbers if number is not None]
@@ -118,6 +119,13 @@ def _filled(value: Value) -> float | None:
     if isinstance(value, Tensor) and value.bounds.low == value.bounds.high:
         return value.bounds.low
     return None
+
+
+def _held(value: Value) -> float | None:
+    """The number that a tensor holds in every element, or wherever it masks."""
+    if isinstance(value, Tensor) and Tag.MIN_MASK in value.tags and math.isfinite(value.bounds.low):
+        return value.bounds.low
+    return _filled(value)
 
 
 def _is_beyond(number: float, tensor: Tensor) -> bool:

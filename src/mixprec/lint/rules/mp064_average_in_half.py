@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
+from mixprec.lint._defaults import usual
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
-from mixprec.lint.dtypes import FORMATS, Event, Hit, Tensor, Trace, held, number_of, number_words, spoken
+from mixprec.lint.dtypes import FORMATS, Event, Hit, Tensor, Trace, Value, held, number_of, number_words, spoken
 from mixprec.records import Finding, Severity
 
 
@@ -54,13 +55,24 @@ def _updates(trace: Trace, view: FileView) -> Iterator[Hit]:
     factors = {event.node: _factor(event) for event in trace.of("mul")}
     for event in trace.of("lerp"):
         weight = event.keywords.get("weight", event.value(2))
-        yield from _judged(event, None if weight is None else number_of(weight))
+        yield from _judged(event, None if weight is None else _number(weight, event.node, 1, "weight", view))
     for event in trace.of("mul"):
-        decay = event.number(1) if event.inplace else None
+        factor = event.value(1) if event.inplace else None
+        decay = None if factor is None else _number(factor, event.node, 0, "other", view)
         if decay is not None and 0.5 < decay < 1 and _is_added_to(event.node, view):
             yield from _judged(event, 1 - decay)
     for event in trace.of("add"):
         yield from _judged(event, _share_of_sum(event.node, factors))
+
+
+def _number(value: Value, node: ast.AST, place: int, keyword: str, view: FileView) -> float | None:
+    """The number that an argument of a method is, or is by default."""
+    known = number_of(value)
+    given = view.argument(node, place, keyword) if isinstance(node, ast.Call) and view.parent(node) else None
+    if known is not None or given is None:
+        return known
+    number = usual(view, given)
+    return float(number) if isinstance(number, (int, float)) and not isinstance(number, bool) else None
 
 
 def _judged(event: Event, share: float | None) -> Iterator[Hit]:
