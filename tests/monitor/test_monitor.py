@@ -21,7 +21,6 @@ from mixprec.monitor._numbers import Flight
 from mixprec.monitor.alerts import Rule
 from mixprec.monitor.sinks import Sink
 
-
 SELDOM = Level("seldom", 10**9, 16)
 
 

@@ -200,8 +200,12 @@ def test_files_loaders_and_conversions_are_heard(tmp_path: Any) -> None:
         nn.Linear(1, 1).half()
         nn.Linear(1, 1).to(torch.bfloat16)
         nn.Linear(1, 1).to("cpu")
-    assert listener.events == ["file_saved", "file_loaded", "batch_loaded", "converted", "converted"]
-    assert [arguments[1] for arguments in listener.arguments[-2:]] == [torch.float16, torch.bfloat16]
+        nn.Linear(1, 1).load_state_dict({"scale": torch.ones(1)}, strict=False)
+    told = ["file_saved", "file_loaded", "batch_loaded", "converted", "converted", "weights_restored"]
+    assert listener.events == told
+    assert [arguments[1] for arguments in listener.arguments[-3:-1]] == [torch.float16, torch.bfloat16]
+    _, state, result = listener.arguments[-1]
+    assert (list(state), result.missing_keys, result.unexpected_keys) == (["scale"], ["weight", "bias"], ["scale"])
 
 
 def test_a_site_is_the_users_line() -> None:

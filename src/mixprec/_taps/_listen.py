@@ -328,6 +328,15 @@ def _tap_conversion(taps: Taps, telling: Telling) -> None:
     taps.call(nn.Module, "to", after=after_to)
 
 
+def _tap_weights(taps: Taps, telling: Telling) -> None:
+    restored = telling("weights_restored")
+    taps.call(
+        nn.Module,
+        "load_state_dict",
+        after=restored and (lambda result, module, state_dict, *args, **kwargs: restored(module, state_dict, result)),
+    )
+
+
 # data and files
 
 
@@ -368,6 +377,7 @@ _SOURCES: dict[tuple[str, ...], Callable[[Taps, Telling], None]] = {
     ("before_clip", "clipped"): _tap_clipping,
     ("region_entered", "region_left"): _tap_autocast,
     ("before_forward", "forward_done"): _tap_modules,
+    ("weights_restored",): _tap_weights,
     ("converted",): _tap_conversion,
     ("batch_loaded",): _tap_loader,
     ("file_saved", "file_loaded"): _tap_files,

@@ -119,6 +119,9 @@ class Listener:
     def forward_done(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """`module` returned `output`."""
 
+    def weights_restored(self, module: nn.Module, state: Any, result: Any) -> None:
+        """`module.load_state_dict(state)` returned `result`: the keys that it missed and those it did not expect."""
+
     def converted(self, module: nn.Module, dtype: torch.dtype) -> None:
         """`module.half()`, `.bfloat16()`, `.float()`, `.double()` or `.to(dtype)` returned."""
 

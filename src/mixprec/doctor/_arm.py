@@ -57,7 +57,8 @@ class Intervention:
 class ArmPlan:
     """An arm before it has run: what `next_arm` returns.
 
-    `steps` are attempts per optimizer, None for as many as the examination wants. `trace` asks for a location arm:
+    `steps` are attempts per optimizer, None for as many as the examination wants; where they take less than `patience`
+    seconds, up to three times as many. `trace` asks for a location arm:
     {"iterations": [0, 7]} runs these under the tracer, everything else before the last of them as ever, and ends.
     Iteration 0 begins where torch is imported; where the script ends or raises before it is over, it ends there.
     """
@@ -66,6 +67,7 @@ class ArmPlan:
     interventions: tuple[Intervention, ...] = ()
     steps: int | None = None
     trace: dict[str, Any] | None = None
+    patience: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,10 @@ class OptimizerRecord:
     parameters_of_model: int = 0
     """Parameters of this optimizer that belong to a module that ran forward."""
     parameters_with_grad_ever: int = 0
+    orphans: int = 0
+    """Parameters of the same models that had a gradient at a step at which this optimizer's had none, and that no
+    optimizer holds.
+    """
     shared_with: tuple[int, ...] = ()
     """Other optimizers that hold one of these parameters."""
     step_hooks: int = 0
@@ -346,12 +352,15 @@ class Arm:
 
 @dataclass(frozen=True)
 class Examination:
-    """Everything that is known of a script: what lint read, and what every arm left behind. `arms[0]` observes."""
+    """Everything that is known of a script: what lint read, and what every arm left behind. `arms[0]` observes, for
+    more than `wanted_steps` where it may have `patience`.
+    """
 
     command: tuple[str, ...]
     arms: tuple[Arm, ...] = ()
     lint: tuple[Finding, ...] = ()
     wanted_steps: int = 200
+    patience: float = 0.0
     seconds_left: float = math.inf
 
     def arm(self, name: str) -> Arm | None:

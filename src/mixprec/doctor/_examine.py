@@ -22,6 +22,12 @@ from mixprec.doctor._trials import tried
 
 __all__ = ["Progress", "examine_script"]
 
+STEPS = 200
+"""Attempts of each optimizer that an arm watches."""
+
+PATIENCE = 6.0
+"""Seconds until which the first arm goes on, where its steps take less: a second training may follow the first."""
+
 MOST_ARMS = 24
 """An examination that asks for more arms than this is going round in circles."""
 
@@ -47,7 +53,7 @@ class _Silent:
 def examine_script(
     command: Command,
     *,
-    steps: int = 200,
+    steps: int | None = None,
     time_limit: float = 600.0,
     fast: bool = False,
     cwd: str | None = None,
@@ -58,9 +64,10 @@ def examine_script(
 ) -> Diagnosis:
     """Examines `command`, which runs unchanged, several times, in processes of its own.
 
-    steps: attempts of each optimizer after which an arm ends. time_limit: seconds for everything. fast: only the arms
-    that most causes need, no search for a patch. cwd, env: the script's. stdin: text that every arm reads. Ctrl-C ends
-    the examination with what is known until then (`Diagnosis.interrupted`).
+    steps: attempts of each optimizer after which an arm ends; None: 200, and up to 600 where they take less than 6 s.
+    time_limit: seconds for everything. fast: only the arms that most causes need, no search for a patch. cwd, env: the
+    script's. stdin: text that every arm reads. Ctrl-C ends the examination with what is known until then
+    (`Diagnosis.interrupted`).
 
     Raises: InvalidValueError where the script does not exist.
 
@@ -69,7 +76,8 @@ def examine_script(
     command.check(Path(cwd) if cwd is not None else None)
     script = Script(command, cwd, env, stdin, on_output)
     clock = _Clock(time_limit)
-    known = Examination(command.argv, wanted_steps=steps, seconds_left=time_limit)
+    patience = PATIENCE if steps is None else 0.0
+    known = Examination(command.argv, wanted_steps=steps or STEPS, patience=patience, seconds_left=time_limit)
     heard = progress or _Silent()
     known, interrupted = _run_arms(script, known, clock, fast, heard)
     diagnosis = conclude(known)
@@ -94,7 +102,12 @@ def _run_arms(
             if arm.ended == "interrupted":
                 return known, True
             if len(known.arms) == 1:
-                known = dataclasses.replace(known, lint=lint_files(files_of(_file(script), arm)))
+                seen = max((step.index + 1 for step in arm.steps), default=0)
+                known = dataclasses.replace(
+                    known,
+                    lint=lint_files(files_of(_file(script), arm)),
+                    wanted_steps=max(known.wanted_steps, seen),
+                )
     except KeyboardInterrupt:
         return known, True
     return known, False

@@ -46,7 +46,7 @@ def next_arm(examination: Examination) -> ArmPlan | None:
     """The next arm to run, or None when no arm would change the verdict or the time is up."""
     arm = observed(examination)
     if arm is None:
-        return ArmPlan("observe", steps=examination.wanted_steps)
+        return ArmPlan("observe", steps=examination.wanted_steps, patience=examination.patience)
     if _decided(examination) or examination.seconds_left < 1.3 * arm.seconds:
         return None
     tried = {one.name for one in examination.arms}
@@ -104,9 +104,8 @@ def _special(examination: Examination, arm: Arm, found: Failure | None, steps: i
     if found is not None and suspects_momentum(examination) is not None:
         yield ArmPlan("unfused", (Intervention("unfused", True),), steps)
     if any(event.kind == "empty_made" for event in arm.events) and (found is None or found.how in ("loss", "weights")):
-        yield ArmPlan(
-            "fill-empty", (Intervention("fill_empty", math.nan if found is None else 0.0),), min(steps, SLACK)
-        )
+        held, until = (math.nan, min(steps, SLACK)) if found is None else (0.0, steps)
+        yield ArmPlan("fill-empty", (Intervention("fill_empty", held),), until)
     if arm.facts.get("compiled") or arm.facts.get("compile_site") or _traced_compiled(examination):
         yield ArmPlan("eager", (Intervention("eager", True),), steps)
     if any(diverges(arm, o.optimizer) for o in arm.optimizers if not o.rank) and _still_diverges(examination, arm):

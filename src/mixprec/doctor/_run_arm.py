@@ -51,6 +51,7 @@ def _run(script: Script, plan: ArmPlan, timeout: float | None, folder: str) -> O
             options={
                 "interventions": {item.name: item.value for item in plan.interventions},
                 "steps": plan.steps,
+                "patience": plan.patience,
                 "trace": plan.trace,
             },
             cwd=script.cwd,

@@ -1,4 +1,4 @@
-"""A run is watched without a change to its loop, and without waiting for it: what a step left is read when it has arrived."""
+"""A run is watched without a change to its loop, and without waiting for it: what a step left is read once it is here."""
 
 from __future__ import annotations
 

@@ -21,7 +21,15 @@ from mixprec.doctor._arm import (
 )
 from mixprec.doctor._plan import next_arm
 from mixprec.doctor._verdict import open_question, verdicts
-from mixprec.doctor.judges import bad_data, cached_without_graph, nan_hidden, ranks_disagree, reduce_in_half
+from mixprec.doctor.judges import (
+    bad_data,
+    cached_without_graph,
+    nan_hidden,
+    ranks_disagree,
+    reduce_in_half,
+    uninitialised,
+    weights_not_taken,
+)
 from mixprec.doctor.judges.divergence import diverges
 from mixprec.records import Finding, Location, OpRecord, Severity, TensorStats
 
@@ -383,3 +391,47 @@ def test_a_run_that_skips_a_third_of_its_steps_is_never_well() -> None:
     """Whatever the cause: it asks for the experiment that would tell. A skip now and then is benign."""
     assert "fixed loss scale 64" in (open_question(skipping([False, False, True] * 8 + [True])) or "")
     assert open_question(skipping([False] * 9 + [True] + [False] * 14)) is None
+
+
+def filled(held: float, steps: int) -> Arm:
+    """An arm with `held` in memory of torch.empty that took `steps` healthy steps."""
+    records = tuple(StepRecord(0, n, n, loss=1.0) for n in range(steps))
+    return Arm("fill-empty", (Intervention("fill_empty", held),), steps=records)
+
+
+@pytest.mark.parametrize(("steps", "code"), [(8, None), (9, "MP137")])
+def test_an_arm_that_ends_before_the_failure_says_nothing_of_memory(steps: int, code: str | None) -> None:
+    """The loss is NaN at iteration 8: filled memory is the cure only if that iteration was reached with it."""
+    records = tuple(StepRecord(0, n, n, loss=1.0 if n < 8 else math.nan) for n in range(12))
+    made = Event("empty_made", 0, site=SITE)
+    known = examined(steps=records, events=(made,)).with_arm(filled(0.0, steps))
+    verdict = uninitialised.judge(known)
+    assert (None if verdict is None else verdict.code) == code
+
+
+LOADS = [
+    ({"given": 6, "unexpected": 6, "missing": 6, "moved": 0}, "MP136"),
+    ({"given": 6, "unexpected": 4, "missing": 4, "moved": 4}, "MP136"),
+    ({"given": 6, "unexpected": 2, "missing": 2, "moved": 0}, None),
+    ({"given": 6, "unexpected": 6, "missing": 0, "moved": 0}, None),
+    ({"given": 0, "unexpected": 0, "missing": 6, "moved": 0}, None),
+    ({"given": 4, "unexpected": 0, "missing": 2, "moved": 0}, None),
+]
+
+
+@pytest.mark.parametrize(("counts", "code"), LOADS)
+def test_weights_that_were_not_taken(counts: dict[str, int], code: str | None) -> None:
+    """Nothing fits, or a prefix differs; a head that is left out, and a model without weights, are choices."""
+    event = Event(
+        "weights_restored", 0, site=SITE, data={"of": "Net", **counts, "first_missing": [], "first_unexpected": []}
+    )
+    verdict = weights_not_taken.judge(examined(events=(event,)))
+    assert (None if verdict is None else verdict.code) == code
+
+
+def test_weights_that_a_second_load_takes_are_there() -> None:
+    """Names are tried one way, then another: the last load of a kind of module counts."""
+    first = {"of": "Net", "given": 6, "unexpected": 6, "missing": 6, "moved": 6}
+    second = {"of": "Net", "given": 6, "unexpected": 0, "missing": 0, "moved": 0}
+    events = tuple(Event("weights_restored", n, site=SITE, data=data) for n, data in enumerate((first, second)))
+    assert weights_not_taken.judge(examined(events=events)) is None

@@ -18,6 +18,7 @@ from mixprec._trace import user_site
 from mixprec.doctor._arm import ScalerRecord
 from mixprec.doctor._recorder._crash import crash_of
 from mixprec.doctor._recorder._events import Events
+from mixprec.doctor._recorder._matched import matched
 from mixprec.doctor._recorder._modules import Modules
 from mixprec.doctor._recorder._numbers import dtype_name, first_tensors, global_norm
 from mixprec.doctor._recorder._owners import PLAIN, Owners
@@ -36,15 +37,15 @@ REACH = 200
 
 
 class Recorder(Listener):
-    """Records until `limit` attempts at a step were made; then `enough` is called."""
+    """Records until `limit` attempts at a step were made, or more where `patience` lasts; then `enough` is called."""
 
-    def __init__(self, scene: Scene, limit: int, enough: Callable[[], None]) -> None:
+    def __init__(self, scene: Scene, limit: int, enough: Callable[[], None], patience: float = 0.0) -> None:
         self.scene = scene
         self.events = Events(scene)
         self.regions = Regions(scene, self.events.tell)
         self.modules = Modules(scene, self.regions, self._forward_began)
         self.owners = Owners()
-        self.steps = Steps(scene, self.modules, limit, enough)
+        self.steps = Steps(scene, self.modules, limit, enough, patience)
         self.threads = Threads(scene.writer)
         self._scaled: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._stepping: dict[int, Any] = {}
@@ -239,6 +240,7 @@ class Recorder(Listener):
             self._filter = nan_filter()
             if self._filter is not None:
                 self.scene.writer.fact("nan_filter", as_fact(user_site()))
+        self.regions.differentiated(outputs)
         self.steps.backward(loss, scaler)
         self.owners.begins(self.scene.optimizers.alive())
         self._through = None if scaler is None else self.scene.scaler(scaler)
@@ -342,6 +344,9 @@ class Recorder(Listener):
             self.scene.locator.model = next(iter(self.modules.names.roots()), None)
         self.threads.calls_module()
         self.events.tell("forward_begin", of=kind, **data)
+
+    def weights_restored(self, module: nn.Module, state: Any, result: Any) -> None:
+        self.events.tell("weights_restored", of=type(module).__name__, **matched(module, state, result))
 
     def converted(self, module: nn.Module, dtype: torch.dtype) -> None:
         name, holds = dtype_name(dtype), any(p.is_floating_point() for p in module.parameters())

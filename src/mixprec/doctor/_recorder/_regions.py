@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mixprec._trace import user_site
 from mixprec.doctor._arm import RegionRecord
@@ -18,6 +18,12 @@ from mixprec.doctor._recorder._scene import Scene
 from mixprec.records import Location
 
 __all__ = ["Regions"]
+
+CAST = "ToCopyBackward0"
+"""What autograd calls the step from a weight to its 16-bit cast."""
+
+REACH = 4000
+"""Nodes of a graph that are looked at."""
 
 
 class _Thread(threading.local):
@@ -76,14 +82,24 @@ class Regions:
 
     def used(self, module: nn.Module) -> None:
         """A leaf module used its weights: one that changed since its last use in the same region has a stale cast."""
-        stack, versions = self._thread.stack, self._thread.versions
-        if not stack or not stack[-1].enabled or not stack[-1].cache or not torch.is_grad_enabled():
-            return
-        parameters = list(module.parameters(recurse=False))
+        if self._caches():
+            self._compare(list(module.parameters(recurse=False)))
+
+    def differentiated(self, outputs: Sequence[Tensor]) -> None:
+        """A backward begins inside: it goes through the casts of the weights, whoever used them."""
+        if self._caches():
+            self._compare(list(_cast_leaves(outputs)))
+
+    def _caches(self) -> bool:
+        stack = self._thread.stack
+        return bool(stack) and stack[-1].enabled and stack[-1].cache and torch.is_grad_enabled()
+
+    def _compare(self, parameters: Sequence[Tensor]) -> None:
+        versions = self._thread.versions
         changed = sum(versions.get(id(p), p._version) != p._version for p in parameters)
         versions.update((id(p), p._version) for p in parameters)
         if changed:
-            self._tell("weights_changed", site=self._thread.stepped, count=changed)
+            self._tell("weights_changed", site=self._thread.stepped or self._thread.stack[-1].site, count=changed)
 
     def ran(self, low: bool) -> None:
         """A leaf module ran inside; `low`: its output has 16 bits."""
@@ -98,3 +114,16 @@ class Regions:
 
     def _write(self, record: RegionRecord) -> None:
         self._scene.writer.record(dataclasses.replace(record, rank=self._scene.writer.rank))
+
+
+def _cast_leaves(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
+    """The leaves whose casts the graph of `outputs` goes through; of a large one those of its first nodes."""
+    nodes: dict[Any, None] = dict.fromkeys(tensor.grad_fn for tensor in outputs if tensor.grad_fn is not None)
+    pending = list(nodes)
+    for node in pending:
+        for after, _ in node.next_functions:
+            if node.name() == CAST and hasattr(after, "variable"):
+                yield after.variable
+            elif after is not None and after not in nodes and len(nodes) < REACH:
+                nodes[after] = None
+                pending.append(after)

@@ -41,7 +41,9 @@ SEED = 20_240_229
 
 
 def start(options: dict[str, Any]) -> Callable[[], None]:
-    """`options`: "interventions" (name to value), "steps" (attempts per optimizer), "trace" (see `_location`)."""
+    """`options`: "interventions" (name to value), "steps" (attempts per optimizer), "patience" (seconds; a rank among
+    others has none, since all of them end at the same step), "trace" (see `_location`).
+    """
     seed_everything()
     interventions.apply(options.get("interventions", {}))
     writer = Writer()
@@ -49,7 +51,8 @@ def start(options: dict[str, Any]) -> Callable[[], None]:
     iterations = traced(options)
     search = searched(options)
     limit = sys.maxsize if iterations or search else int(options.get("steps") or sys.maxsize)
-    recorder = Recorder(scene, limit, lambda: _end(writer))
+    patience = 0.0 if multiprocessing_child() else float(options.get("patience", 0.0))
+    recorder = Recorder(scene, limit, lambda: _end(writer), patience)
     watch_exceptions(recorder.crashed)
     _watch_warnings(scene)
     _end_in_order()

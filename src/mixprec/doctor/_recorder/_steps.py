@@ -34,6 +34,10 @@ _SETTINGS = ("lr", "eps", "betas", "momentum", "weight_decay", "fused")
 """Of an optimizer they are recorded as they were at its first step."""
 
 
+LONGER = 3.0
+"""Times the limit that patience lasts for at most."""
+
+
 @dataclass
 class _Attempt:
     """What is known of an attempt that is not written yet."""
@@ -51,6 +55,7 @@ class _Optimizer:
     site: Any
     attempts: int = 0
     had_gradient: set[int] = field(default_factory=set)
+    orphans: int = 0
     finite_at_first: bool = True
     first: OptimizerRecord | None = None
 
@@ -66,12 +71,18 @@ def gradients_of(optimizer: Optimizer) -> list[Tensor]:
 
 
 class Steps:
-    """`limit` attempts of one optimizer (or four times as many in all) are enough: then `enough` is called."""
+    """`limit` attempts of one optimizer (or four times as many in all) are enough: then `enough` is called.
 
-    def __init__(self, scene: Scene, modules: Modules, limit: int, enough: Callable[[], None]) -> None:
+    Where they took less than `patience` seconds it is as many as take so long, up to thrice the limit.
+    """
+
+    def __init__(
+        self, scene: Scene, modules: Modules, limit: int, enough: Callable[[], None], patience: float = 0.0
+    ) -> None:
         self._scene = scene
         self._modules = modules
         self._limit = limit
+        self._patience = patience
         self._enough = enough
         self._known: dict[int, _Optimizer] = {}
         self._open: dict[int, _Attempt] = {}
@@ -79,12 +90,12 @@ class Steps:
         self._loss: dict[str, Any] = {}
         self._scaled_by: Any = None
         self._unscaled: set[int] = set()
-        self._stale: float | None = None
+        self._stale: dict[int, float] = {}
         self._stood: dict[int, Stood] = {}
         self._sizes: dict[int, float | None] = {}
         self.accumulation = Accumulation()
         self._fresh = True
-        self._began = time.monotonic()
+        self._born = self._began = time.monotonic()
 
     # what leads to a step
 
@@ -98,7 +109,7 @@ class Steps:
         with quiet():
             if self._fresh:
                 self._fresh = False
-                self._stale = global_norm(g for o in alive for g in gradients_of(o))
+                self._stale = {number: global_norm(gradients_of(o)) for number, o in self._scene.optimizers.alive()}
                 self._stood = {number: Stood(o) for number, o in self._scene.optimizers.alive()}
             self.accumulation.begins(alive)
         self._loss = loss
@@ -137,10 +148,19 @@ class Steps:
         number = self._scene.optimizers.of(optimizer)
         if number not in self._open:
             self._write([number] if number in self._done else [])  # its scale was never updated
-            attempts = [known.attempts for known in self._known.values()]
-            if self._about(number).attempts >= self._limit or sum(attempts) >= 4 * self._limit:
+            if self._exhausted(number) and not self._extended(number):
                 self._enough()  # and not at the end of the last one: another training may follow
             self._open[number] = _Attempt(self._read(optimizer, number))
+
+    def _exhausted(self, number: int) -> bool:
+        attempts = [known.attempts for known in self._known.values()]
+        return self._about(number).attempts >= self._limit or sum(attempts) >= 4 * self._limit
+
+    def _extended(self, number: int) -> bool:
+        """Sets a later limit, once."""
+        times, self._patience = self._patience / max(time.monotonic() - self._born, 1e-3), 0.0
+        self._limit = int(self._limit * max(1.0, min(times, LONGER)))
+        return not self._exhausted(number)
 
     def unscaled(self, optimizer: Optimizer) -> None:
         """The optimizer's gradients carry no scale any more."""
@@ -165,6 +185,8 @@ class Steps:
         low = TINY.get(getattr(torch, self._loss.get("region") or "", torch.float32), TINY[torch.float32])
         known = self._about(number)
         known.had_gradient.update(i for i, p in enumerate(parameters_of(optimizer)) if p.grad is not None)
+        if not known.had_gradient:
+            known.orphans = max(known.orphans, self._orphans(optimizer))
         with quiet():
             norm = global_norm(gradients) if gradients else None
             sizes = extents(gradients)
@@ -189,11 +211,19 @@ class Steps:
             "subnormal_share": share[1] if share else None,
             "gradless": sum(p.grad is None for p in parameters_of(optimizer)),
             "lr": float(optimizer.param_groups[0]["lr"]) if "lr" in optimizer.param_groups[0] else None,
-            "stale_grad_norm": self._stale,
+            "stale_grad_norm": self._stale.get(number),
             "micro_batches": self.accumulation.backwards,
             "accumulation_error": accumulated,
             "divided_by": divided,
         }
+
+    def _orphans(self, optimizer: Optimizer) -> int:
+        """Parameters with a gradient and without an optimizer, in models that have some of this one's."""
+        own = {id(p) for p in parameters_of(optimizer)}
+        held = {id(p) for _, other in self._scene.optimizers.alive() for p in parameters_of(other)}
+        every = [list(root.parameters()) for root in self._modules.names.roots()]
+        models = [parameters for parameters in every if any(id(p) in own for p in parameters)]
+        return sum(p.grad is not None and id(p) not in held for parameters in models for p in parameters)
 
     def _about(self, number: int) -> _Optimizer:
         return self._known.setdefault(number, _Optimizer(user_site(1)))
@@ -321,6 +351,7 @@ class Steps:
             parameters=len(parameters),
             parameters_of_model=sum(id(p) in owned for p in parameters),
             parameters_with_grad_ever=len(self._about(number).had_gradient),
+            orphans=self._about(number).orphans,
             shared_with=others,
             step_hooks=len(hooks),
             hook_site=getattr(optimizer, HOOKED, Location()),

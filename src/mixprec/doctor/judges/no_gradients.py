@@ -1,8 +1,9 @@
 """MP143, MP144, MP145: an optimizer is stepped and none of its parameters has a gradient.
 
-PyTorch says the same of all three. If the parameters never get one because they belong to no model that ran, the
-optimizer holds others than those that are trained; if nobody's do, the loss is cut off from the graph; if they do in
-other iterations or others do in this one, this iteration does not use them.
+PyTorch says the same of all three. If the parameters never get one because they belong to no model that ran, or
+because others of that model do which no optimizer holds, the optimizer holds others than those that are trained; if
+nobody's do, the loss is cut off from the graph; if they do in other iterations or others do in this one, this
+iteration does not use them.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def _gradless(arm: Arm, optimizer: OptimizerRecord, iteration: int) -> bool:
 def _cause(arm: Arm, optimizer: OptimizerRecord) -> str:
     if optimizer.parameters_with_grad_ever:
         return "MP143"
-    if optimizer.parameters_of_model == 0:
+    if optimizer.parameters_of_model == 0 or optimizer.orphans:
         return "MP145"
     others = [o for o in arm.optimizers if o.rank == optimizer.rank and o.optimizer != optimizer.optimizer]
     return "MP143" if any(o.parameters_with_grad_ever for o in others) else "MP144"
@@ -81,6 +82,7 @@ def _facts(arm: Arm, optimizer: OptimizerRecord) -> list[Evidence]:
         Evidence("parameters of the optimizer", optimizer.parameters, arm=arm.name),
         Evidence("of these in a model that ran", optimizer.parameters_of_model, arm=arm.name),
         Evidence("of these that ever got a gradient", optimizer.parameters_with_grad_ever, arm=arm.name),
+        *([Evidence("with a gradient, in no optimizer", optimizer.orphans, arm=arm.name)] if optimizer.orphans else []),
     ]
 
 

@@ -18,9 +18,15 @@ def judge(examination: Examination) -> Verdict | None:
     with_nan = math.isnan(float(filled.changes("fill_empty")))
     if with_nan and sound(arm) and failure(filled) is not None:
         return _say(arm, filled, "NaN", Severity.WARNING)
-    if not with_nan and failure(arm) is not None and sound(filled):
+    found = failure(arm)
+    if not with_nan and found is not None and sound(filled) and _reaches(filled, found.iteration):
         return _say(arm, filled, "0", Severity.ERROR)
     return None
+
+
+def _reaches(arm: Arm, iteration: int) -> bool:
+    """An arm that ended before the place where the other failed says nothing."""
+    return any(step.iteration >= iteration and step.finished for step in arm.steps)
 
 
 def _say(arm: Arm, filled: Arm, held: str, severity: Severity) -> Verdict | None:
