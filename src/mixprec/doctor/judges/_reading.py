@@ -119,7 +119,8 @@ def sound(arm: Arm | None) -> bool:
 
 def _failures_of_steps(arm: Arm) -> Iterator[Failure]:
     for steps in courses(arm):
-        for step in steps:
+        began = skips(steps).warm_up
+        for step in steps[began if began < len(steps) else 0 :]:  # a penalty may hold scaled gradients that overflow
             if step.loss is not None and not math.isfinite(step.loss):
                 yield Failure("loss", step.iteration, f"{step.loss}")
                 break
