@@ -1,7 +1,8 @@
 """What does it cost to be watched? A training step of a tiny and a medium GPT, bare and at each level of the monitor.
 
-Most steps are ordinary, and every so-many-th is looked at in detail. Both kinds are timed for each level, and its cost
-is their mean as its interval mixes them; the mean of a few hundred steps would take minutes and say the same.
+Most steps are ordinary, and every so-many-th is looked at in detail. Both kinds are timed for each level, in races of
+their own, and its cost is their mean as its interval mixes them. The race of the ordinary steps has the bare step
+twice: what the two differ by, nobody's watching has cost.
 
 A turn is several steps in a row, after one that is not timed: in a training every step follows one of its own, and
 finds its code and data where that left them. A single step between those of other models does not. A turn ends when
@@ -27,7 +28,7 @@ from mixprec import Monitor
 from mixprec._taps import listen
 from mixprec.monitor import LEVELS, Level
 
-BARE = "bare step"
+BARE, AGAIN = "bare step", "bare step, again"
 ANOMALY, DEBUG = "torch.autograd.set_detect_anomaly", "transformers DebugUnderflowOverflow"
 AIMS: Mapping[str, float] = {"light": 1.02, "standard": 1.05}
 SECONDS = 80.0
@@ -139,12 +140,16 @@ def run(bench: Bench, bandwidth: float) -> Answer:
     answer = Answer()
     for size in SIZES:
         with tempfile.TemporaryDirectory() as folder:
-            race = per_step(bench.race(contenders(size, bench.device, folder), seconds=SECONDS), size.turn)
+            often = per_step(bench.race(frequent(size, bench.device, folder), seconds=SECONDS), size.turn)
+            seldom = per_step(bench.race(rare(size, bench.device, folder), seconds=SECONDS / 2), size.turn)
         _finish()
-        beside = per_step(bench.race(peers(size, bench.device), seconds=SECONDS / 4), size.turn)
-        rows = [*(level_row(race, level) for level in LEVELS.values()), _row(BARE, race.times[BARE], race.times[BARE])]
+        rows = [level_row(often, seldom, level) for level in LEVELS.values()]
         rows += [
-            _row(name, beside.times[name], beside.times[BARE]) for name in (ANOMALY, DEBUG) if name in beside.times
+            _row(BARE, often.times[BARE], costs(often, BARE)),
+            _row(AGAIN, often.times[AGAIN], costs(often, AGAIN)),
+        ]
+        rows += [
+            _row(name, seldom.times[name], costs(seldom, name)) for name in (ANOMALY, DEBUG) if name in seldom.times
         ]
         answer.tables.append(Table(f"monitor_{size.name}", f"Under a monitor, {size.title}", COLUMNS, rows))
         answer.targets += _targets(size, rows)
@@ -163,27 +168,31 @@ def _finish() -> None:
 
 
 def _targets(size: Size, rows: Sequence[Mapping[str, Any]]) -> list[Target]:
-    costs = {row["contender"]: row["cost"] for row in rows}
+    measured = {row["contender"]: row["cost"] for row in rows}
     return [
-        Target(f"monitor, {level} on the {size.name} model: of the bare step", aim, costs[level], at_most=True)
+        Target(f"monitor, {level} on the {size.name} model: of the bare step", aim, measured[level], at_most=True)
         for level, aim in AIMS.items()
     ]
 
 
-def contenders(size: Size, device: str, folder: str) -> list[Contender]:
-    """The bare step, and for each level an ordinary one and one that is looked at."""
+def frequent(size: Size, device: str, folder: str) -> list[Contender]:
+    """What nearly every step is: bare, bare once more (which shows how far a ratio can be trusted), or an ordinary one
+    of each level.
+    """
     watched = {ordinary(level.name): Ordinary.like(level) for level in LEVELS.values() if level.every > 1}
-    watched |= {looked_at(level.name): replace(level, every=1) for level in LEVELS.values()}
     return [
         Watched(size, device).contender(BARE),
+        Watched(size, device).contender(AGAIN),
         *(Watched(size, device, level, f"{folder}/{name}").contender(name) for name, level in watched.items()),
     ]
 
 
-def peers(size: Size, device: str) -> list[Contender]:
-    """The bare step and what others offer; in a race of their own, since they take several times as long."""
+def rare(size: Size, device: str, folder: str) -> list[Contender]:
+    """The bare step, one that is looked at for each level, and the peers."""
+    watched = {looked_at(level.name): replace(level, every=1) for level in LEVELS.values()}
     return [
         Watched(size, device).contender(BARE),
+        *(Watched(size, device, level, f"{folder}/{name}").contender(name) for name, level in watched.items()),
         _anomaly(Watched(size, device)),
         *([_debug(Watched(size, device))] if importlib.util.find_spec("transformers") else []),
     ]
@@ -221,28 +230,32 @@ def _debug(watched: Watched) -> Contender:
     return watched.contender(DEBUG, call)
 
 
-def mixed(race: Race, level: Level) -> list[float]:
-    """Seconds of the mean step of `level`, by round."""
-    looked = race.times[looked_at(level.name)]
+def costs(race: Race, name: str) -> list[float]:
+    """Seconds of `name` as multiples of the bare step's, in the same round."""
+    return [own / bare for own, bare in zip(race.times[name], race.times[BARE], strict=True)]
+
+
+def mixed(often: Race, seldom: Race, level: Level) -> list[float]:
+    """What the mean step of `level` costs, by round of its ordinary steps."""
+    looked = costs(seldom, looked_at(level.name))
     if level.every == 1:
         return looked
-    pairs = zip(race.times[ordinary(level.name)], looked, strict=True)
-    return [(plain * (level.every - 1) + each) / level.every for plain, each in pairs]
+    rare_one = statistics.median(looked)
+    return [(plain * (level.every - 1) + rare_one) / level.every for plain in costs(often, ordinary(level.name))]
 
 
-def level_row(race: Race, level: Level) -> dict[str, Any]:
-    """A level's row: its mean step as a multiple of the bare one, in the same round."""
-    times = mixed(race, level)
+def level_row(often: Race, seldom: Race, level: Level) -> dict[str, Any]:
+    """A level's row: its mean step as a multiple of the bare one."""
+    times = seldom.times[looked_at(level.name)] if level.every == 1 else often.times[ordinary(level.name)]
     return {
-        **_row(level.name, times, race.times[BARE]),
-        "looked_ms": race.median(looked_at(level.name)) * 1e3,
+        **_row(level.name, times, mixed(often, seldom, level)),
+        "looked_ms": seldom.median(looked_at(level.name)) * 1e3,
         "every": level.every,
     }
 
 
-def _row(name: str, times: Sequence[float], bare: Sequence[float]) -> dict[str, Any]:
-    costs = [own / theirs for own, theirs in zip(times, bare, strict=True)]
-    low, median, high = statistics.quantiles(costs, n=4, method="inclusive")
+def _row(name: str, times: Sequence[float], ratios: Sequence[float]) -> dict[str, Any]:
+    low, median, high = statistics.quantiles(ratios, n=4, method="inclusive")
     return {
         "contender": name,
         "median_ms": statistics.median(times) * 1e3,
