@@ -34,7 +34,7 @@ class Level:
 
 
 LIGHT = Level("light", every=400, elements=256, logits=8)
-STANDARD = Level("standard", every=50, elements=1024)
+STANDARD = Level("standard", every=50, elements=1024, logits=4)
 DEEP = Level("deep", every=1, elements=4096)
 
 LEVELS: Mapping[str, Level] = MappingProxyType({level.name: level for level in (LIGHT, STANDARD, DEEP)})
