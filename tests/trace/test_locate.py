@@ -206,3 +206,44 @@ def test_softmax_over_masks_is_clean_in_all_forms():
         (a.sum() + b.sum() + c.sum()).backward()
 
     assert locate(tracer.records).clean
+
+
+@pytest.mark.parametrize("name", ["argmax", "topk", "sort", "multinomial"])
+@pytest.mark.parametrize(("held", "accused"), [(stats(infs=2, negative=2), False), (INF, True), (NAN, True)])
+def test_minus_infinity_that_is_only_chosen_from_is_not_accused(name, held, accused):
+    """−Inf is chosen last, and that is what it is for; +Inf is chosen first, and NaN is nothing to choose from."""
+    chosen = (stats(dtype="int64"),) if name in ("argmax", "multinomial") else (held, stats(dtype="int64"))
+    origin = locate(
+        [
+            op(1, "aten.log.default", (GOOD,), (held,), (None,)),
+            op(2, "aten.add.Tensor", (held, GOOD), (held,), (1, None)),
+            op(3, f"aten.{name}.default", (held,), chosen, (2,)),
+        ]
+    )
+
+    assert origin.clean is not accused
+
+
+def test_minus_infinity_that_is_chosen_from_and_computed_with_is_accused():
+    """What argmax reads and the loss as well is the loss's."""
+    held = stats(infs=2, negative=2)
+    records = [
+        op(1, "aten.log.default", (GOOD,), (held,), (None,)),
+        op(2, "aten.argmax.default", (held,), (stats(dtype="int64"),), (1,)),
+        op(3, "aten.mean.default", (held,), (held,), (1,)),
+    ]
+
+    assert locate(records).first_inf.index == 1
+    assert locate(records[:2]).clean
+
+
+def test_sampling_from_masked_logits_harms_nothing_in_torch():
+    """A real sampler: log of a distribution with zeros, Gumbel noise, argmax, and top-k of masked scores."""
+    p = torch.tensor([0.5, 0.5, 0.0])
+    with Tracer() as tracer:
+        (p.log() + torch.zeros(3)).argmax()
+        p.log().topk(2)
+    assert locate(tracer.records).clean
+    with Tracer() as tracer:
+        p.log().mean()
+    assert not locate(tracer.records).clean

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mixprec.records import OpRecord
 
-__all__ = ["CONSUMERS", "QUESTIONS", "auxiliary_outputs", "on_purpose", "packet", "written_elsewhere"]
+__all__ = ["CONSUMERS", "QUESTIONS", "auxiliary_outputs", "leaves_out", "on_purpose", "packet", "written_elsewhere"]
 
 CONSTANTS = frozenset(
     {"full", "full_like", "new_full", "scalar_tensor", "fill", "fill_", "masked_fill", "masked_fill_"}
@@ -27,6 +27,9 @@ CONSUMERS = frozenset(
     | {"_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention"}
 )
 """Ops that take −Inf for "leave this out": only where all of a row is left out do they give NaN, and they are where."""
+
+SELECTORS = frozenset({"argmax", "topk", "sort", "argsort", "msort", "multinomial", "kthvalue"})
+"""Ops that choose among the elements, the largest ones: what is −Inf is chosen last."""
 
 UNINITIALISED = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "resize_"})
 """Ops that return memory as it was."""
@@ -52,6 +55,12 @@ def packet(record: OpRecord) -> str:
     """The op's name without namespace and overload: `mul` of `aten.mul.Tensor`."""
     parts = record.op.split(".")
     return parts[1] if len(parts) > 1 else record.op
+
+
+def leaves_out(record: OpRecord) -> bool:
+    """Whether the op only chooses among numbers, of which no bad one is anything but −Inf: "not this one"."""
+    bad = [stats for stats in record.inputs if not stats.finite]
+    return packet(record) in SELECTORS and all(not stats.nans and stats.infs == stats.negative_infs for stats in bad)
 
 
 def on_purpose(record: OpRecord) -> bool:

@@ -2,7 +2,8 @@
 
 Both are asked for apart, because a NaN is mostly an earlier Inf's child (Inf − Inf, 0 · Inf). An Inf is judged by
 what becomes of it: one that was made on purpose (a mask) or that every reader turns into finite numbers again
-(softmax of a masked score) is nobody's fault; one that reaches a NaN, a loss or a gradient is.
+(softmax of a masked score) is nobody's fault, nor is a −Inf that is only there not to be chosen (argmax of scores);
+one that reaches a NaN, a loss or a gradient is.
 
 A pure function over records, in whatever process or document they come from.
 """
@@ -12,7 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mixprec._trace._benign import CONSUMERS, QUESTIONS, auxiliary_outputs, on_purpose, packet, written_elsewhere
+from mixprec._trace._benign import (
+    CONSUMERS,
+    QUESTIONS,
+    auxiliary_outputs,
+    leaves_out,
+    on_purpose,
+    packet,
+    written_elsewhere,
+)
 from mixprec.records import OpRecord, TensorStats
 
 __all__ = ["Origin", "locate"]
@@ -83,11 +92,11 @@ def _harmful(ordered: Sequence[OpRecord]) -> set[int]:
 
     Every reader runs after what it reads, so one pass from the end judges all.
     """
-    readers = _readers(ordered)
+    readers, chosen_from = _readers(ordered), _chosen_from(ordered)
     harmful: set[int] = set()
     for record in reversed(ordered):
         reading = readers.get(record.index, ())
-        left = not reading and not auxiliary_outputs(record)
+        left = not reading and record.index not in chosen_from and not auxiliary_outputs(record)
         if _bad(record.outputs) and (left or any(reader.index in harmful for reader in reading)):
             harmful.add(record.index)
     return harmful
@@ -101,6 +110,18 @@ def _readers(ordered: Sequence[OpRecord]) -> dict[int, list[OpRecord]]:
             if source is not None and not stats.finite:
                 readers.setdefault(source, []).append(record)
     return readers
+
+
+def _chosen_from(ordered: Sequence[OpRecord]) -> set[int]:
+    """Indices of the ops that only choose without a choice of −Inf being an error, and of those they read −Inf of."""
+    choosing = [record for record in ordered if leaves_out(record)]
+    read = {
+        source
+        for record in choosing
+        for stats, source in zip(record.inputs, record.sources, strict=False)
+        if source is not None and not stats.finite
+    }
+    return read | {record.index for record in choosing}
 
 
 def _computes(record: OpRecord) -> bool:

@@ -68,6 +68,11 @@ class Fault:
     def packet(self) -> str:
         return packet(self.op)
 
+    def of_step(self, other: Fault) -> bool:
+        """Whether both ran in one iteration of one rank of one arm."""
+        mine, its = ((one.arm.name, one.iteration, one.traced.rank) for one in (self, other))
+        return mine == its
+
     @property
     def backward(self) -> bool:
         return self.op.phase == "backward"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mixprec.doctor._arm import Examination
-from mixprec.doctor.judges._located import confidence_of_fault, culprit
+from mixprec.doctor.judges._located import confidence_of_fault, culprit, fp32_fails
 from mixprec.doctor.judges._say import say
+from mixprec.doctor.judges.slope_at_zero import trapped_by_where
 from mixprec.records import Evidence, Verdict
 
 LOGARITHMS = frozenset({"log", "log2", "log10", "log1p", "log_", "logit", "xlogy", "special_xlogy"})
@@ -18,6 +19,8 @@ def judge(examination: Examination) -> Verdict | None:
     given = fault.op.inputs[-1] if "xlogy" in fault.packet else fault.op.inputs[0]
     if not given.zeros and fault.packet not in ("log1p", "logit"):
         return None
+    if fp32_fails(examination) is not False and trapped_by_where(examination) is not None:
+        return None  # where() discards it, and it is the slope that breaks
     confidence, ruled_out = confidence_of_fault(examination)
     return say(
         "MP047",

@@ -1,13 +1,15 @@
 """MP045, MP046: the gradient is infinite or NaN at a point that the forward pass does not mind, in every dtype.
 
 A root or norm of 0 has no slope. If the value was taken away by where() in forward, its infinite slope meets a
-gradient of 0 in backward, and that is NaN.
+gradient of 0 in backward, and that is NaN; so does a value that is itself infinite and that backward multiplies by.
 """
 
 from __future__ import annotations
 
+import math
+
 from mixprec.doctor._arm import Examination
-from mixprec.doctor.judges._located import Fault, culprit, fp32_fails, traced
+from mixprec.doctor.judges._located import Fault, culprit, faults, fp32_fails, traced
 from mixprec.doctor.judges._say import lint_finding, say
 from mixprec.records import Confidence, Evidence, Location, Verdict
 
@@ -18,7 +20,11 @@ OTHERS = ("Log", "Div", "Reciprocal", "Exp", "Tan", "Acos", "Asin", "Where", "Mu
 def judge(examination: Examination) -> Verdict | None:
     """The first op at fault is in the backward of such an op, and FP32 fails as well."""
     fault = culprit(examination)
-    if fault is None or not fault.backward or fp32_fails(examination) is False:
+    if fault is None or fp32_fails(examination) is False:
+        return None
+    if (trapped := trapped_by_where(examination)) is not None:
+        fault = trapped
+    if not fault.backward:
         return None
     node = fault.op.node or ""
     masked = _masked(examination, fault)
@@ -29,6 +35,27 @@ def judge(examination: Examination) -> Verdict | None:
     if any(kind in node for kind in ROOTS):
         return _say(examination, fault, "MP045", "The slope of a root or norm is infinite at 0.")
     return None
+
+
+def trapped_by_where(examination: Examination) -> Fault | None:
+    """The op in backward that makes the first NaN of an infinity that where() discards in forward; None without one.
+
+    The loss of that step is finite, and what the infinity became in forward was replaced by a number.
+    """
+    infinite = culprit(examination)
+    if infinite is None or infinite.role != "first_inf" or infinite.op.phase != "forward":
+        return None
+    step = [fault for fault in faults(examination) if fault.of_step(infinite)]
+    child = next((fault for fault in step if fault.role == "nan_from_inf"), None)
+    fresh = next((fault for fault in step if fault.role == "first_nan"), None)
+    if child is None or not child.backward or (fresh is not None and not fresh.backward):
+        return None
+    losses = [s.loss for s in infinite.arm.steps if (s.iteration, s.rank) == (infinite.iteration, infinite.traced.rank)]
+    if any(loss is None or not math.isfinite(loss) for loss in losses):
+        return None
+    discarded = any(infinite.op.index in one.op.sources for _, one in traced(examination, "hidden"))
+    discarded = discarded or _masked(examination, infinite)
+    return child if discarded and infinite.op.index in child.op.sources else None
 
 
 def _masked(examination: Examination, fault: Fault) -> bool:
