@@ -25,6 +25,8 @@ from mixprec.records import Verdict
 EXPONENTIALS = frozenset({"exp", "exp2", "expm1", "cosh", "sinh", "exp_"})
 PRODUCTS = frozenset({"pow", "mul", "square", "mul_", "pow_", "addcmul", "mse_loss", "huber_loss", "smooth_l1_loss"})
 SUMS = frozenset({"add", "add_", "sub", "sub_"})
+CLASSIFYING = frozenset({"_log_softmax", "binary_cross_entropy_with_logits", "multi_margin_loss"})
+"""Ops of losses that read logits."""
 WORDS = {
     "MP030": "The output of this layer is beyond 65504, the largest FP16 number.",
     "MP031": "This product or square is beyond 65504: its FP16 operands are above 256.",
@@ -99,7 +101,8 @@ def _matmul(examination: Examination, arm: Arm | None, fault: Fault) -> str:
         return "MP036"
     if _feeds_softmax(examination, fault):
         return "MP033"
-    return "MP034" if arm is not None and _is_head(arm, fault) else "MP030"
+    head = (arm is not None and _is_head(arm, fault)) or _gives_the_logits(examination, fault)
+    return "MP034" if head else "MP030"
 
 
 def _feeds_softmax(examination: Examination, fault: Fault) -> bool:
@@ -130,3 +133,16 @@ def _is_head(arm: Arm, fault: Fault) -> bool:
     """Whether the op is in the last layer with weights, and there are others before it."""
     layers = [m.path for m in arm.modules if m.kind.startswith(("Linear", "Conv", "LazyLinear"))]
     return len(layers) > 2 and fault.op.location.module == layers[-1]
+
+
+def _gives_the_logits(examination: Examination, fault: Fault) -> bool:
+    """Whether what the product wrote is what a classifying loss reads, in whatever dtype and times whatever number.
+
+    Another product between them would have made whole rows infinite of it, or NaN before the loss does.
+    """
+    child = next((one for one in faults(examination) if one.role == "nan_from_inf" and one.of_step(fault)), None)
+    if child is None or child.packet not in CLASSIFYING or not child.op.inputs or child.op.phase != "forward":
+        return False
+    made, read = fault.op.outputs[0], child.op.inputs[0]
+    alike = made.numel == read.numel or (bool(read.shape) and made.shape[-1:] == read.shape[-1:])
+    return alike and read.infs <= made.infs
