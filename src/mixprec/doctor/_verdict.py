@@ -29,7 +29,7 @@ __all__ = ["looked_at", "only_the_scale", "open_question", "rank", "verdicts"]
 
 RANKS: tuple[tuple[str, ...], ...] = (
     ("MP137", "MP132", "MP013"),
-    ("MP131", "MP136", "MP140"),
+    ("MP140", "MP038", "MP131", "MP136"),
     ("MP003", "MP004", "MP018", "MP170", "MP002", "MP005", "MP142", "MP006", "MP007", "MP008", "MP025", "MP024"),
     ("MP022", "MP087", "MP084", "MP028", "MP027", "MP009", "MP143", "MP144", "MP145", "MP146", "MP209"),
     ("MP161", "MP160", "MP026", "MP093", "MP139"),
@@ -41,7 +41,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("MP090", "MP081", "MP080", "MP168", "MP065", "MP069", "MP064", "MP068", "MP088", "MP061", "MP062", "MP066"),
     ("MP001", "MP060"),
     ("MP147", "MP019", "MP021", "MP020", "MP083"),
-    ("MP029", "MP012", "MP135", "MP038", "MP051", "MP133"),
+    ("MP029", "MP012", "MP135", "MP051", "MP133"),
 )
 """Rows of causes, the first to be repaired first: what invalidates everything else, what breaks the protocol, what
 breaks the numbers, what costs accuracy, what costs nothing but time."""
@@ -82,11 +82,11 @@ FOLLOWS: dict[str, frozenset[str]] = {
     "MP039": BREAKS_NUMBERS | {"MP130", "MP132"},
     "MP029": frozenset({"MP131"}),
     "MP132": frozenset({"MP137"}),
-    "MP012": NUMBERS | BREAKS_NUMBERS | {"MP146", "MP084", "MP013"},
-    "MP131": frozenset({"MP013", "MP137", "MP140"}),
+    "MP012": NUMBERS | BREAKS_NUMBERS | {"MP146", "MP084", "MP013", "MP139"},
+    "MP131": frozenset({"MP013", "MP137"}),
     "MP009": frozenset({"MP013"}),
-    "MP135": NUMBERS | BREAKS_NUMBERS | {"MP016"},
-    "MP038": NUMBERS | BREAKS_NUMBERS,
+    "MP135": NUMBERS | BREAKS_NUMBERS | {"MP016", "MP038"},
+    "MP038": BREAKS_NUMBERS - {"MP131"},
     "MP051": NUMBERS | BREAKS_NUMBERS | {"MP012"},
     "MP130": (NUMBERS - {"MP130", "MP039"}) | BREAKS_NUMBERS | {"MP002", "MP004", "MP132", "MP146"},
     "MP061": frozenset({"MP063", "MP084"}),
@@ -148,7 +148,8 @@ def looked_at(examination: Examination) -> tuple[Evidence, ...]:
         return ()
     seen = [skips(steps) for steps in courses(arm)]
     attempts, skipped = sum(s.attempts for s in seen), sum(s.total for s in seen)
-    facts: list[Evidence] = [Evidence("optimizer steps attempted", attempts, arm=arm.name)]
+    more = "; the script goes on (--steps)" if arm.ended == "stopped" else ""
+    facts: list[Evidence] = [Evidence("optimizer steps attempted", attempts, more, arm=arm.name)]
     if scalers_in_use(arm):
         facts.append(Evidence("steps skipped", skipped, f"of {attempts}", arm=arm.name))
         benign = sum(s.warm_up + s.probes for s in seen)

@@ -1,7 +1,6 @@
-"""MP131, MP135, MP136, MP038: what an op was given was bad before the iteration began.
+"""MP131, MP135, MP136: what an op was given was bad before the iteration began.
 
-A batch: the data. Weights at the first step: the checkpoint. Weights later: an earlier step. Only buffers: a skipped
-step does not take back what batch norm saw.
+A batch: the data. Weights at the first step: the checkpoint. Weights later: an earlier step.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from mixprec.doctor.judges._located import MATMULS, Fault, culprit
 from mixprec.doctor.judges._masks import constant_that_overflows
 from mixprec.doctor.judges._reading import courses, observed
 from mixprec.doctor.judges._say import say
+from mixprec.doctor.judges.poisoned_state import restored_bad
 from mixprec.records import Confidence, Evidence, Location, Verdict
 
 WORDS = {
     "MP131": "A batch holds values that are not finite.",
     "MP135": "The weights were not finite when the iteration began: an earlier step broke them.",
     "MP136": "The weights are not finite before the first step: the checkpoint or the initialisation is bad.",
-    "MP038": "Buffers such as running statistics are not finite although the weights are.",
 }
 
 
@@ -32,6 +31,8 @@ def judge(examination: Examination) -> Verdict | None:
     harmless = any(not step.batch_finite and not _harmed(step) for step in arm.steps)
     if batch is not None and not harmless and not _broken_before(arm, batch):
         return _say("MP131", arm, batch.iteration, _loss_or_forward(arm, examination), _rest(batch))
+    if restored_bad(arm) is not None:
+        return None  # the bad numbers that an op was given are the state's
     fault = culprit(examination)
     if fault is not None and (fault.role == "given" or _read(fault)) and not constant_that_overflows(fault):
         return _given(arm, fault)
@@ -39,9 +40,6 @@ def judge(examination: Examination) -> Verdict | None:
     first = next(iter(sorted(arm.steps, key=lambda step: step.iteration)), None)
     if born is not None and first is not None and (born.optimizer, born.rank) == (first.optimizer, first.rank):
         return _say("MP136", arm, first.iteration, _read_from(arm, fault), ())
-    poisoned = next((s for s in arm.steps if not s.buffers_finite and s.weights_finite), None)
-    if poisoned is not None and fault is None:
-        return _say("MP038", arm, poisoned.iteration, poisoned.site, ())
     return None
 
 

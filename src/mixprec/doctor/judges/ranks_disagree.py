@@ -1,4 +1,4 @@
-"""MP026, MP139, MP160: what the scalers of two ranks know differs.
+"""MP026, MP160: what the scalers of two ranks know differs.
 
 Different numbers of updates: MP160. The same number and different findings of infinity at one step: the finding of a
 shard is not shared, MP026.
