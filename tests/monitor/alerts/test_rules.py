@@ -114,7 +114,10 @@ NEIGHBOURS = {
         "learning rate 0 in warm-up": [healthy(5 * i, unchanged=1.0, lr=0.0) for i in range(4)],
         "few": [healthy(5 * i, unchanged=0.1) for i in range(4)],
     },
-    "MP133": {"large": [healthy(3, loss=1e30)]},
+    "MP133": {
+        "large": [healthy(3, loss=1e30)],
+        "a scaled penalty while the scale comes down": [*(skip(i, loss=INF) for i in range(3)), healthy(3)],
+    },
     "MP134": {"infinite mask": [with_module(1, low=-INF)], "the loss is NaN too": [with_module(1)]},
     "MP135": {"finite": [healthy(5)]},
     "MP144": {
@@ -163,6 +166,18 @@ def test_a_healthy_run_is_silent():
     records = [skip(i, benign=True) if i % 500 == 1 else healthy(i) for i in range(2000)]
 
     assert said(records) == []
+
+
+@pytest.mark.parametrize(
+    "records",
+    [[skip(i, loss=NAN) for i in range(4)], [healthy(0), skip(1, loss=NAN)], [skip(0, loss=NAN), healthy(1, loss=NAN)]],
+    ids=["it stays so", "after a step that was applied", "it is applied"],
+)
+def test_a_bad_loss_at_the_start_is_said_once_the_scale_does_not_explain_it(records):
+    """The last record is the one that is said."""
+    found = [[f.code for f in findings] for alerts in [Alerts()] for findings in map(alerts.look, records)]
+
+    assert ["MP133" in codes for codes in found] == [*[False] * (len(records) - 1), True]
 
 
 def test_what_goes_on_is_said_ever_less():

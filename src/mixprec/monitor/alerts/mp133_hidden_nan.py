@@ -1,4 +1,8 @@
-"""The loss was not finite, and the run goes on: a log that averages or filters does not show it."""
+"""The loss was not finite, and the run goes on: a log that averages or filters does not show it.
+
+While the first scale is searched for, a few such losses may come of the scale itself: a penalty on gradients that carry
+it is infinite until it has come down.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,10 @@ import math
 
 from mixprec.monitor.alerts._rule import Rule, Window, seen
 from mixprec.records import Finding, Severity
+
+
+SEARCHING = 4
+"""Skipped steps at the start of a run whose losses are bad, from which on the scale is no explanation."""
 
 
 class HiddenNaN(Rule):
@@ -16,7 +24,7 @@ class HiddenNaN(Rule):
     def look(self, window: Window) -> Finding | None:
         """One number tells."""
         last = window.last
-        if last.loss is None or math.isfinite(last.loss):
+        if last.loss is None or math.isfinite(last.loss) or _searching(window):
             return None
         fate = "and was applied to the weights" if last.applied else "and its step was skipped"
         return self.finding(
@@ -27,6 +35,11 @@ class HiddenNaN(Rule):
             seen("loss scale", last.scale, last),
             severity=Severity.ERROR if last.applied else Severity.WARNING,
         )
+
+
+def _searching(window: Window) -> bool:
+    """Whether every step so far was skipped, and they are few."""
+    return len(window.steps) < SEARCHING and all(record.skipped for record in window.steps)
 
 
 RULE = HiddenNaN()
