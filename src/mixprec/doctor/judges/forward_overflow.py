@@ -117,7 +117,8 @@ def _is_input(arm: Arm | None, fault: Fault) -> bool:
     """Whether the op reads the batch itself, and the batch is large."""
     if arm is None:
         return False
-    amax = max((step.batch_amax or 0.0 for step in arm.steps[:20]), default=0.0)
+    own = [step.batch_amax for step in arm.steps if step.iteration == fault.iteration and step.batch_amax]
+    amax = max(own or [step.batch_amax or 0.0 for step in arm.steps[:20]], default=0.0)
     roots = max((m.input_amax or 0.0 for m in arm.modules[:4]), default=0.0) if not arm.steps else 0.0
     read = max((stats.amax for stats in fault.op.inputs), default=0.0)
     large = max(amax, roots)

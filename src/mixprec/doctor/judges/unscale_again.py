@@ -11,8 +11,8 @@ from mixprec.doctor._arm import Arm, Crash, Event, Examination
 from mixprec.doctor.judges._crash import crash_says, described
 from mixprec.doctor.judges._protocol import between, enabled, last, on_ranks
 from mixprec.doctor.judges._reading import event_run, observed
-from mixprec.doctor.judges._say import confidence_of_protocol, say
-from mixprec.records import Confidence, Evidence, Verdict
+from mixprec.doctor.judges._say import confidence_of_protocol, lint_finding, say
+from mixprec.records import Confidence, Evidence, Location, Verdict
 
 WORDS = {
     "MP007": "unscale_ is called for every micro-batch of a window; it belongs before the step.",
@@ -43,11 +43,10 @@ def _raised(examination: Examination, arm: Arm, crash: Crash) -> Verdict | None:
         code = "MP025"
     else:
         code = "MP142" if cleared and _comes_round(events, span) else "MP007"
-    at = _left_out(events, firsts[-1], second) if code == "MP142" else second
     return say(
         code,
         WORDS[code],
-        at.site,
+        _left_out(examination, events, firsts[-1]) if code == "MP142" else second.site,
         evidence=(
             described(crash, arm),
             Evidence("gradients cleared between the two", cleared, arm=arm.name, step=second.iteration),
@@ -74,11 +73,14 @@ def _never_updated(arm: Arm, crash: Crash, span: list[Event]) -> Verdict:
     )
 
 
-def _left_out(events: tuple[Event, ...], first: Event, second: Event) -> Event:
-    """The step that other iterations make where this one made none."""
+def _left_out(examination: Examination, events: tuple[Event, ...], first: Event) -> Location:
+    """The test that ends the iteration early, where lint sees it; else the step that the other iterations make."""
+    lint = lint_finding(examination, "MP142")
+    if lint is not None:
+        return lint.location
     steps = [e for e in events if e.kind in ("scaler_step", "update") and e.optimizer in (None, first.optimizer)]
     usual = [e for e in steps if e.index < first.index]
-    return next((e for e in reversed(usual) if e.kind == "scaler_step"), usual[-1] if usual else first)
+    return next((e for e in reversed(usual) if e.kind == "scaler_step"), usual[-1] if usual else first).site
 
 
 def _mixed(examination: Examination) -> Verdict | None:
