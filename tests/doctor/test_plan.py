@@ -65,6 +65,14 @@ def test_a_healthy_fp16_script_gets_an_fp32_control() -> None:
     assert asked(SCRIPT.with_arm(arm())) == ["fp32", "locate"]
 
 
+def test_the_end_of_an_epoch_is_traced() -> None:
+    """The first evaluation, the iteration before it, one near the start and the last one."""
+    evaluated = Event("forward_begin", 0, iteration=30, data={"grad": False})
+    plan = next_arm(SCRIPT.with_arm(arm(regions=(), events=(evaluated,), steps=steps([1.0] * 80))))
+    assert plan is not None
+    assert plan.trace == {"iterations": [2, 29, 30, 79]}
+
+
 def test_the_control_reaches_what_the_script_converts_by_hand() -> None:
     """FP16 weights that the script made itself are beyond autocast: the control exchanges the dtype as well."""
     half = dataclasses.replace(ADAM, parameter_dtypes={"float16": 10})

@@ -169,14 +169,16 @@ def _attempts(arm: Arm, found: Failure) -> int:
 
 
 def _iterations(arm: Arm, found: Failure | None) -> list[int]:
-    """The iterations to trace: where it failed; one near the start, one at the end, the first evaluation."""
+    """The iterations to trace: where it failed; else one near the start, one at the end, the first evaluation and the
+    one before it, at the end of an epoch, where sums over an epoch are largest.
+    """
     last = max((step.iteration for step in arm.steps if step.finished), default=0)
     wanted = {min(2, last), last}
     evaluation = next(
         (e.iteration for e in arm.events if e.kind == "forward_begin" and not e.data.get("grad", True)), None
     )
     if evaluation is not None:
-        wanted.add(min(evaluation, last))
+        wanted |= {min(evaluation, last), min(max(evaluation - 1, 0), last)}
     if found is not None:
         wanted = {found.iteration, *_lowest_failing_scale(arm)}
     return sorted(wanted)

@@ -12,6 +12,7 @@ from mixprec.doctor._arm import Arm, Examination
 from mixprec.doctor.judges import all_judges
 from mixprec.doctor.judges._crash import lint_names_the_crash
 from mixprec.doctor.judges._located import ACCUSED_OP, culprit, fp32_fails, scaled_overflow
+from mixprec.doctor.judges._lost import lint_names_what_is_lost
 from mixprec.doctor.judges._reading import (
     computes_low,
     courses,
@@ -109,6 +110,8 @@ def verdicts(examination: Examination) -> tuple[Verdict, ...]:
     found = [verdict for _, judge in all_judges() if (verdict := judge(examination)) is not None]
     if not any(_raised(verdict) for verdict in found) and (read := lint_names_the_crash(examination)) is not None:
         found = [read, *(verdict for verdict in found if verdict.code != read.code)]
+    if not found and (read := lint_names_what_is_lost(examination)) is not None:
+        found = [read]
     return tuple(_one_per_op(sorted(_causes_only(found), key=rank)))
 
 

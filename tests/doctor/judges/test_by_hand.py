@@ -435,3 +435,18 @@ def test_weights_that_a_second_load_takes_are_there() -> None:
     second = {"of": "Net", "given": 6, "unexpected": 0, "missing": 0, "moved": 0}
     events = tuple(Event("weights_restored", n, site=SITE, data=data) for n, data in enumerate((first, second)))
     assert weights_not_taken.judge(examined(events=events)) is None
+
+
+@pytest.mark.parametrize(
+    ("exact", "severity", "code"),
+    [(0.01, Severity.WARNING, "MP168"), (0.9, Severity.WARNING, None), (0.01, Severity.INFO, None)],
+    ids=["FP32 learns", "FP32 does not learn either", "lint is not sure"],
+)
+def test_lint_names_what_a_slow_training_loses(exact: float, severity: Severity, code: str | None) -> None:
+    """No judge speaks, and FP32 learns clearly better: what lint says of rounding is the cause that is left."""
+    here = tuple(StepRecord(0, n, n, loss=1.0, batch=str(n)) for n in range(40))
+    there = tuple(StepRecord(0, n, n, loss=1.0 if n < 9 else exact, batch=str(n)) for n in range(40))
+    control = Arm("fp32", (Intervention("precision", "fp32"),), steps=there, optimizers=(ADAM,))
+    read = Finding("MP168", "float-is-no-island", severity, "no island", SITE)
+    known = examined(steps=here, optimizers=(ADAM,), regions=(FP16,)).with_arm(control)
+    assert codes(dataclasses.replace(known, lint=(read,))) == ([] if code is None else [code])

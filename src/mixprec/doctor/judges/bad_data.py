@@ -10,7 +10,7 @@ import math
 from mixprec.doctor._arm import Arm, Examination, StepRecord
 from mixprec.doctor.judges._located import MATMULS, Fault, culprit
 from mixprec.doctor.judges._masks import constant_that_overflows
-from mixprec.doctor.judges._reading import courses, observed
+from mixprec.doctor.judges._reading import courses, failure, observed
 from mixprec.doctor.judges._say import say
 from mixprec.doctor.judges.poisoned_state import restored_bad
 from mixprec.records import Confidence, Evidence, Location, Verdict
@@ -35,7 +35,7 @@ def judge(examination: Examination) -> Verdict | None:
         return None  # the bad numbers that an op was given are the state's
     fault = culprit(examination)
     if fault is not None and (fault.role == "given" or _read(fault)) and not constant_that_overflows(fault):
-        return _given(arm, fault)
+        return _given(arm, fault) if failure(arm) is not None else None  # what no loss and no step reads is a choice
     born = next((o for o in arm.optimizers if not o.finite_at_first), None)
     first = next(iter(sorted(arm.steps, key=lambda step: step.iteration)), None)
     if born is not None and first is not None and (born.optimizer, born.rank) == (first.optimizer, first.rank):
