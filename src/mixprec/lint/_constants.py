@@ -118,7 +118,7 @@ def _binary(node: ast.BinOp, lookup: Callable[[ast.expr], Any]) -> Any:
 
 
 def _boolean(node: ast.BoolOp, lookup: Callable[[ast.expr], Any]) -> Any:
-    """`and` and `or` are decided by one deciding side even where another is open."""
+    """`and` and `or` are decided by one deciding side even where another is open; what they give is open then."""
     decides = isinstance(node.op, ast.Or)
     open_sides = False
     value: Any = not decides
@@ -127,5 +127,5 @@ def _boolean(node: ast.BoolOp, lookup: Callable[[ast.expr], Any]) -> Any:
         if value is UNKNOWN:
             open_sides = True
         elif bool(value) is decides:
-            return bool(value) if open_sides else value
+            return value if not open_sides or isinstance(value, bool) else UNKNOWN
     return UNKNOWN if open_sides else value

@@ -30,6 +30,9 @@ class Condition:
     node: ast.AST | None
 
     def __str__(self) -> str:
+        what, raises, name = self.text.partition(" raises ")
+        if raises:
+            return f"when `{what}` raises {name}" if self.value else f"when `{what}` does not raise {name}"
         return f"when `{self.text}` is {'true' if self.value else 'false'}"
 
 

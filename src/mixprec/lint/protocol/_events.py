@@ -14,6 +14,7 @@ from mixprec.lint.protocol._expressions import Expressions
 from mixprec.lint.protocol._facts import last_name
 from mixprec.lint.protocol._path import EVERY, Path
 from mixprec.lint.protocol._taint import short
+from mixprec.lint.protocol._undone import divisors
 from mixprec.lint.protocol._values import (
     Class,
     Const,
@@ -209,11 +210,14 @@ class Events(Expressions):
         keys = [key for key, optimizer in path.optimizers.items() if optimizer.params == base.key]
         if len(path.gradients) <= 2 and not self.machine.several:
             self.machine.clear(path, list(path.gradients), call)
-        elif keys:
+            return
+        if keys:
             self.machine.clear(path, keys, call)
         else:
             self.machine.ledger.reached.add(call)
-            for key in list(path.gradients):
+        for key in list(path.gradients):
+            owner = path.optimizers.get(key)
+            if not keys or (owner is not None and owner.params is None):  # whose parameters it holds is not known
                 path.gradients[key] = replace(path.gradients[key], unknown=True, parts=frozenset(), cleared=call)
 
     def _get_scale(self, call: ast.Call, func: ast.Attribute, base: Value, path: Path) -> list[Path] | None:
@@ -290,10 +294,20 @@ class Events(Expressions):
             self.machine.escape(path, list(path.optimizers))
         elif attr == "zero_":
             self.machine.clear(path, list(path.gradients), call)
-        elif attr in NORMS and not undone:
+        elif attr in NORMS and not undone and not (attr == "norm" and self._is_divided(call, path)):
             self.machine.clip(path, None, call, "clamped" if "clamp" in attr else "measured")
         keeps = attr in ("abs", "data", "detach", "float", "flatten", "view", "reshape", "clone")
         return self.done(call, path, Opaque(f"grad{id(call)}{self.place(path)}", True, gradient=keeps))
+
+    def _is_divided(self, norm: ast.expr, path: Path) -> bool:
+        """Whether a norm is divided afterwards by the scale, or by a number that was one before a loop began."""
+        for node in divisors(self.file(path), norm):
+            value = self.value(node, path) if isinstance(node, ast.Name) else None
+            if isinstance(value, Opaque) and (value.scale is not None or (value.number and value.unsure)):
+                return True
+            if "scale" in self.text(node, path).lower():
+                return True
+        return False
 
     def _on_items(self, call: ast.Call, func: ast.Attribute, base: Table | Items, path: Path) -> list[Path] | None:
         if isinstance(base, Table) and func.attr == "values":

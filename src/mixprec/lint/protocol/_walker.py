@@ -11,9 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mixprec.lint._names import AUTOCASTS
+from mixprec.lint.protocol._conditions import Atom
 from mixprec.lint.protocol._facts import facts, last_name
 from mixprec.lint.protocol._machine import Machine
 from mixprec.lint.protocol._path import NONE, Path
+from mixprec.lint.protocol._raising import Raising, raising
+from mixprec.lint.protocol._taint import short
 from mixprec.lint.protocol._values import (
     Class,
     Context,
@@ -161,8 +164,44 @@ class Walker(Looping):
         return out
 
     def _try(self, node: ast.Try, paths: list[Path]) -> list[Path]:
-        """The way without an exception."""
-        return self.block(node.finalbody, self.block([*node.body, *node.orelse], paths))
+        """The way without an exception, and those on which a `raise` of the project's own leads to a handler."""
+        left: list[Path] = []
+        handled: list[Path] = []
+        for stmt in node.body:
+            left += [path for path in paths if path.exit is not None]
+            paths = [path for path in paths if path.exit is None]
+            if not paths:
+                break
+            found = raising(stmt, node.handlers, self.facts(paths[0])) if self.facts(paths[0]).is_hot(node) else None
+            if found is not None:
+                paths, raised = self._raised(found, paths)
+                handled += self.block(found[2].body, raised)
+            paths = self.statement(stmt, paths)
+        out = self.block(node.finalbody, [*left, *self.block(node.orelse, paths)])
+        return self.join([*out, *self._finally(node, handled)]) if handled else out
+
+    def _raised(self, found: Raising, paths: list[Path]) -> tuple[list[Path], list[Path]]:
+        """The paths that go on, and those on which the exception is raised."""
+        place, name, _ = found
+        on: list[Path] = []
+        raised: list[Path] = []
+        for path in paths:
+            key = f"raises{id(place)}{self.place(path)}"
+            text = f"{self.text(place.func if isinstance(place, ast.Call) else place, path)} raises {name}"
+            atom = Atom(short(key), text, True, node=place, where=self.machine.where, loops=path.loops)
+            for truth, one in self.forks(atom, place, path):
+                (raised if truth else on).append(one)
+        return on, raised
+
+    def _finally(self, node: ast.Try, paths: list[Path]) -> list[Path]:
+        """What comes at the end of a `try` comes before what a handler leaves with."""
+        out: list[Path] = []
+        for path in paths:
+            ended, path.exit = path.exit, None
+            for one in self.block(node.finalbody, [path]):
+                one.exit = one.exit or ended
+                out.append(one)
+        return out
 
     def _branch(self, node: ast.If, paths: list[Path]) -> list[Path]:
         if not self._matters(node, paths[0]):
