@@ -74,6 +74,9 @@ def test_no_mutilated_script_makes_a_walk_fail():
         "m = nn.Linear(1, 1)\nif flag():\n    m.half()\nr = m.weight\n",
         "def f(a):\n    if a:\n        return x.half()\n    return x\n\nr = f(flag())\n",
         "r = flag() and x.half() or x\n",
+        "m = nn.Sequential(nn.Linear(1, 1))\nfor c in m:\n    if isinstance(c, A): c.half()\nr = m[0].weight\n",
+        "kw = dict(dtype=torch.float16, **options())\nr = x.to(kw['dtype'])\n",
+        "def f(m):\n    if a():\n        m.half()\n\nm = nn.Sequential(nn.Linear(1, 1))\nm.apply(f)\nr = m[0].weight\n",
     ],
 )
 def test_what_the_run_decides_has_no_single_dtype(source):
@@ -103,6 +106,29 @@ def test_what_the_run_decides_has_no_single_dtype(source):
         ("class A:\n    def __init__(self):\n        self.t = x.half()\n\nr = A().t\n", "float16"),
         ("m = nn.ModuleList([nn.Linear(1, 1) for _ in range(3)]).half()\nr = m[1].weight\n", "float16"),
         ("r = next(nn.Linear(1, 1).bfloat16().parameters())\n", "bfloat16"),
+        ("kw = dict(dtype=torch.float16)\nr = nn.Linear(1, 1, **kw).weight\n", "float16"),
+        ("kw = dict({'dtype': torch.float16}, dtype=torch.bfloat16)\nr = nn.Linear(1, 1, **kw).weight\n", "bfloat16"),
+        (
+            "kw = dict(dtype=torch.float16)\nkw.update(dtype=torch.bfloat16)\nr = nn.Linear(1, 1, **kw).weight\n",
+            "bfloat16",
+        ),
+        ("def f(dtype=None):\n    return nn.Linear(1, 1, dtype=dtype)\n\nr = f().weight\n", "float32"),
+        ("r = nn.Linear(1, 1).half().state_dict()[name()]\n", "float16"),
+        (
+            "m = nn.Sequential(nn.ReLU(), nn.Linear(1, 1))\nfor c in m.modules():\n"
+            "    if not isinstance(c, nn.Linear):\n        continue\n    c.half()\nr = m[1].weight\n",
+            "float16",
+        ),
+        (
+            "m = nn.Sequential(nn.BatchNorm1d(1))\nfor c in m.half():\n"
+            "    if isinstance(c, nn.modules.batchnorm._BatchNorm):\n        c.float()\nr = m[0].weight\n",
+            "float32",
+        ),
+        (
+            "class A(nn.Linear):\n    pass\n\nm = nn.Sequential(A(1, 1))\nfor n, c in m.named_children():\n"
+            "    if isinstance(c, A):\n        c.half()\nr = m[0].weight\n",
+            "float16",
+        ),
     ],
 )
 def test_what_the_text_decides_is_followed(source, dtype):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mixprec.lint.dtypes._dtypes import FORMATS, INTEGERS, LOW
 from mixprec.lint.dtypes._layers import each_parameter, parameters
+from mixprec.lint.dtypes._library import CHANGES
 from mixprec.lint.dtypes._region import rule_of
 from mixprec.lint.dtypes._state import Event
 from mixprec.lint.dtypes._trace import Hit, Trace, happened, held, traces
@@ -25,6 +26,7 @@ from mixprec.lint.dtypes._words import dtype_words, number_words, short, spoken
 from mixprec.lint.dtypes.ops._moves import SOURCES
 
 __all__ = [
+    "CHANGES",
     "FORMATS",
     "INTEGERS",
     "LOW",

@@ -9,8 +9,8 @@ from dataclasses import replace
 from mixprec.lint.dtypes._call import Call, as_tensor
 from mixprec.lint.dtypes._frame import Frame
 from mixprec.lint.dtypes._given import Given
-from mixprec.lint.dtypes._joins import element
-from mixprec.lint.dtypes._layers import CONTAINERS, LAYERS, weight_of
+from mixprec.lint.dtypes._joins import element, table
+from mixprec.lint.dtypes._layers import CONTAINERS, LAYERS, is_module, weight_of
 from mixprec.lint.dtypes._library import Library, is_own_optimizer
 from mixprec.lint.dtypes._methods import grown
 from mixprec.lint.dtypes._region import OFF
@@ -26,6 +26,7 @@ from mixprec.lint.dtypes._values import (
     Method,
     Partial,
     Shape,
+    Table,
     Tensor,
     Value,
     Wrapped,
@@ -33,12 +34,7 @@ from mixprec.lint.dtypes._values import (
 )
 from mixprec.lint.dtypes.ops import CASTS, OPS
 
-__all__ = ["Calls", "is_module"]
-
-MODULES = frozenset(
-    {"BaseModel", "BaseModule", "LightningModule", "ModelMixin", "Module", "PreTrainedModel", "PyTorchModelHubMixin"}
-)
-"""Last names of the library classes whose subclasses are modules."""
+__all__ = ["Calls"]
 
 _HARMLESS = frozenset({"append", "debug", "eval", "info", "print", "set_description", "train", "update", "zero_grad"})
 _COMPOSITES = frozenset({"attention", "gru", "lstm", "rnn", "transformer"})
@@ -86,6 +82,8 @@ class Calls(Library):
             value = self.value(keyword.value, frame)
             if keyword.arg is not None:
                 keywords[keyword.arg] = value
+            elif isinstance(value, Table):
+                keywords |= {name: item for name, item in value.items if isinstance(name, str)}
         return Given(node, frame, tuple(args), keywords)
 
     def _method_call(self, receiver: Value, func: ast.Attribute, given: Given) -> Value:
@@ -96,6 +94,13 @@ class Calls(Library):
             more = grown(receiver, func.attr, given.args, not self.state.branch and not self.looping)
             if more is not None:
                 self.rebind(func.value, more, given.frame)
+                return NONE
+        if isinstance(receiver, Table) and func.attr == "update" and receiver.element is None:
+            added = given.get(0) if given.args else Table(())
+            if isinstance(added, Table) and added.element is None:
+                self.rebind(
+                    func.value, table({**dict(receiver.items), **dict(added.items), **given.keywords}), given.frame
+                )
                 return NONE
         value = self.apply(self.member(receiver, func.attr, given.node, given.frame), given)
         if func.attr.endswith("_") and isinstance(receiver, Tensor) and isinstance(value, Tensor):
@@ -296,15 +301,6 @@ def _with_features(value: Value, replaced: int) -> Shape:
     if tensor is None or tensor.shape is None or len(tensor.shape) < replaced:
         return None
     return (*tensor.shape[: len(tensor.shape) - replaced], None)
-
-
-def is_module(instance: Instance) -> bool:
-    """Whether an instance is a torch.nn.Module, as far as its bases say."""
-    if instance.cls is None:
-        return True
-    return instance.layer is not None or any(
-        isinstance(base, Known) and base.name.rpartition(".")[2] in MODULES for base in instance.cls.ancestry()
-    )
 
 
 def _layer_of(cls: Class) -> str | None:

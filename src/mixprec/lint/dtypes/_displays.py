@@ -104,7 +104,8 @@ class Displays(Names):
         if isinstance(value, Instance) and value.children:
             return Items(value.children)
         if isinstance(value, Table):
-            return Items(tuple(Const(key) for key, _ in value.items))
+            known = value.items or value.element is None
+            return Items(tuple(Const(key) for key, _ in value.items)) if known else Items(None)
         if isinstance(value, Const) and isinstance(value.value, str):
             return Items(None)
         if isinstance(value, Choice):

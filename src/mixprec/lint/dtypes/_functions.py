@@ -12,17 +12,19 @@ from mixprec.lint.dtypes._comparing import truth_of
 from mixprec.lint.dtypes._dtypes import FORMATS, one
 from mixprec.lint.dtypes._given import Given
 from mixprec.lint.dtypes._joins import element, table
-from mixprec.lint.dtypes._layers import duplicate
+from mixprec.lint.dtypes._layers import CONTAINERS, LAYERS, duplicate, is_module
 from mixprec.lint.dtypes._methods import Arguments, Methods
 from mixprec.lint.dtypes._region import OFF
 from mixprec.lint.dtypes._values import (
     DEVICE,
     NUMBER,
     UNKNOWN,
+    Class,
     Const,
     Context,
     Instance,
     Items,
+    Known,
     Partial,
     Symbol,
     Table,
@@ -155,6 +157,53 @@ def _grad_mode(calls: Methods, given: Given) -> Value:
     return Context({True: "grad", False: "no_grad", None: "open"}[known])
 
 
+def _isinstance(calls: Methods, given: Given) -> Value:
+    """Decided for modules and the layers of torch.nn; of what else there is, nothing is known."""
+    value, asked = given.get(0), given.get(1)
+    classes = asked.items if isinstance(asked, Items) else (asked,)
+    if not isinstance(value, Instance) or classes is None or not is_module(value):
+        return UNKNOWN
+    found = [_is_of(value, cls) for cls in classes]
+    return Const(True) if True in found else UNKNOWN if None in found else Const(False)
+
+
+_KINDS = {"_BatchNorm": ("BatchNorm", "SyncBatchNorm"), "_ConvNd": ("Conv",), "_InstanceNorm": ("InstanceNorm",)}
+"""Base classes in torch.nn -> how the names of the layers begin that derive from them."""
+
+
+def _is_of(value: Instance, cls: Value) -> bool | None:
+    """Whether a module is of a class; None where that is open."""
+    line: tuple[Value, ...] = () if value.cls is None else tuple(value.cls.ancestry())
+    if isinstance(cls, Class):
+        return True if cls in line else False if value.cls is None else _without_others(value.cls)
+    if not isinstance(cls, Known) or not cls.name.startswith("torch.nn."):
+        return None
+    name = cls.name.rpartition(".")[2]
+    names = {one.name.rpartition(".")[2] for one in line if isinstance(one, Known)} | {value.layer or ""}
+    if name in {"Module", *names} or any(one.startswith(_KINDS.get(name, ())) for one in names):
+        return True
+    if name not in {*LAYERS, *CONTAINERS, *_KINDS} or (value.layer is None and value.cls is None):
+        return None
+    return False if value.layer is not None or value.cls is None else _without_others(value.cls)
+
+
+def _without_others(cls: Class) -> bool | None:
+    """False where every base of a class is known, so that it is of no other; None where one is not."""
+    bases = [base for one in cls.ancestry() if isinstance(one, Class) for base in one.bases]
+    known = all(isinstance(b, Class) or (isinstance(b, Known) and b.name.startswith("torch.nn.")) for b in bases)
+    return False if known and bases else None
+
+
+def _dict(calls: Methods, given: Given) -> Value:
+    """`dict(...)` with names, and with other dicts where those are known."""
+    first = given.get(0) if given.args else Table(())
+    keywords = given.node.keywords if isinstance(given.node, ast.Call) else []
+    merged = [first, *(calls.value(one.value, given.frame) for one in keywords if one.arg is None)]
+    if not isinstance(first, Table) or not all(isinstance(one, Table) and one.element is None for one in merged):
+        return first if isinstance(first, Table) and not keywords else UNKNOWN
+    return table({**dict(first.items), **given.keywords})
+
+
 def _getattr(calls: Methods, given: Given) -> Value:
     name = given.get(1)
     if isinstance(name, Const) and isinstance(name.value, str):
@@ -179,8 +228,10 @@ FUNCTIONS: dict[str, _Special] = {
         ("torch.multiprocessing.spawn", "torch.multiprocessing.Process", "multiprocessing.Process"), _spawn
     ),
     **dict.fromkeys(("fire.Fire", "typer.run", "absl.app.run"), _fire),
+    "dict": _dict,
     "functools.partial": _partial,
     "getattr": _getattr,
+    "isinstance": _isinstance,
     "map": _map,
     "threading.Thread": _thread,
     "torch.device": _device,
@@ -243,7 +294,6 @@ def _int(args: Arguments) -> Value:
 BUILTINS: dict[str, Callable[[Arguments], Value]] = {
     **dict.fromkeys(_NUMERIC, lambda args: NUMBER),
     "len": _len,
-    "dict": lambda args: args[0] if args and isinstance(args[0], Table) else UNKNOWN,
     "enumerate": _enumerate,
     "float": _float,
     "int": _int,

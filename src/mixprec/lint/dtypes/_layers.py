@@ -9,7 +9,19 @@ from dataclasses import dataclass, replace
 from mixprec.lint.dtypes._dtypes import FLOATS, Dtypes, is_low
 from mixprec.lint.dtypes._joins import join
 from mixprec.lint.dtypes._state import State
-from mixprec.lint.dtypes._values import UNKNOWN, Choice, Instance, Items, Optimizer, Table, Tag, Tensor, Value, Wrapped
+from mixprec.lint.dtypes._values import (
+    UNKNOWN,
+    Choice,
+    Instance,
+    Items,
+    Known,
+    Optimizer,
+    Table,
+    Tag,
+    Tensor,
+    Value,
+    Wrapped,
+)
 
 __all__ = [
     "CONTAINERS",
@@ -18,7 +30,10 @@ __all__ = [
     "convert",
     "duplicate",
     "each_parameter",
+    "every_module",
+    "is_module",
     "parameters",
+    "submodules",
     "trained",
     "weight_of",
 ]
@@ -123,8 +138,21 @@ LAYERS: dict[str, Layer] = {
 CONTAINERS = frozenset({"ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"})
 """Modules that hold others."""
 
+MODULES = frozenset(
+    {"BaseModel", "BaseModule", "LightningModule", "ModelMixin", "Module", "PreTrainedModel", "PyTorchModelHubMixin"}
+)
+"""Last names of the library classes whose subclasses are modules."""
 
 _PARAMETER = frozenset({Tag.PARAMETER})
+
+
+def is_module(instance: Instance) -> bool:
+    """Whether an instance is a torch.nn.Module, as far as its bases say."""
+    if instance.cls is None:
+        return True
+    return instance.layer is not None or any(
+        isinstance(base, Known) and base.name.rpartition(".")[2] in MODULES for base in instance.cls.ancestry()
+    )
 
 
 def weight_of(instance: Instance) -> Tensor | None:
@@ -220,6 +248,30 @@ def _trained(value: Value) -> Value:
         inner = _trained(part)
         joined = inner if joined is None else join(joined, inner)
     return UNKNOWN if joined is None else joined
+
+
+def submodules(value: Instance) -> list[Value]:
+    """The modules that a module holds itself, in the order in which it got them; each once."""
+    found: list[Value] = []
+    for _, part in _parts(value):
+        held = isinstance(part, Wrapped) or (isinstance(part, Instance) and is_module(part))
+        if held and part is not value and not any(part is one for one in found):
+            found.append(part)
+    return found
+
+
+def every_module(value: Instance) -> list[Instance]:
+    """A module and all below it, from the top; each once."""
+    found: list[Instance] = []
+    waiting: list[Value] = [value]
+    while waiting:
+        part = waiting.pop(0)
+        while isinstance(part, Wrapped):
+            part = part.inner
+        if isinstance(part, Instance) and not any(part is one for one in found):
+            found.append(part)
+            waiting = [*submodules(part), *waiting]
+    return found
 
 
 def convert(state: State, value: Value, dtypes: Dtypes, node: ast.AST | None = None) -> None:

@@ -175,7 +175,7 @@ class Library(Methods):
     def init_layer(self, instance: Instance, name: str, given: Given) -> None:
         """What the constructor of a layer of torch.nn does to an instance."""
         instance.layer = name
-        if "dtype" in given.keywords:
+        if given.keywords.get("dtype", NONE) != NONE:
             instance.dtypes = dtypes_of(given.keywords["dtype"])
             instance.converted, instance.source = "its dtype= argument", given.node
         if "reduction" in given.keywords:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterable
 from dataclasses import replace
 
 from mixprec.lint.dtypes._bounds import ANY
@@ -11,7 +12,7 @@ from mixprec.lint.dtypes._dtypes import FLOAT32
 from mixprec.lint.dtypes._expressions import Expressions
 from mixprec.lint.dtypes._given import Given
 from mixprec.lint.dtypes._joins import element, join
-from mixprec.lint.dtypes._layers import convert, parameters, trained
+from mixprec.lint.dtypes._layers import convert, every_module, parameters, submodules, trained
 from mixprec.lint.dtypes._names import sizes
 from mixprec.lint.dtypes._region import OFF
 from mixprec.lint.dtypes._values import (
@@ -21,6 +22,7 @@ from mixprec.lint.dtypes._values import (
     Class,
     Const,
     Context,
+    Function,
     Instance,
     Items,
     Method,
@@ -44,6 +46,7 @@ _ITSELF = frozenset(
     {"compile", "cpu", "cuda", "eval", "requires_grad_", "share_memory", "to_empty", "train", "tie_weights", "xpu"}
 )
 _PARAMETERS = frozenset({"buffers", "named_buffers", "named_parameters", "parameters"})
+_MODULES = frozenset({"children", "modules", "named_children", "named_modules"})
 _NUMBERS = frozenset({"dim", "element_size", "item", "ndimension", "nelement", "numel", "get_device"})
 _REGISTERS = frozenset({"add_module", "register_buffer", "register_module", "register_parameter"})
 _STARTS = frozenset({"apply_async", "imap", "map", "starmap", "submit"})
@@ -165,10 +168,20 @@ class Methods(Expressions):
             inner.children = (*inner.children, *new)
             self.state.version += 1
             return inner
-        if name in ("children", "modules", "values"):
-            return Items(inner.children) if name != "modules" and inner.children else Items(None)
-        if name in ("items", "named_children") and inner.children:
-            return Items(tuple(Items((UNKNOWN, child)) for child in inner.children))
+        if name in ("items", "values") and inner.children:
+            return _listed(inner.children, named=name == "items")
+        if name in _MODULES:
+            below = submodules(inner)
+            every = every_module(inner) if "modules" in name else below
+            return _listed(every, named=name.startswith("named_")) if below else Items(None)
+        if name == "state_dict":
+            one = parameters(inner)
+            known = isinstance(one, Tensor) and one.dtypes is not None
+            return Table((), replace(one, tags=frozenset())) if known and isinstance(one, Tensor) else UNKNOWN
+        if name == "apply" and given.args and isinstance(given.args[0], Function):
+            for one in reversed(every_module(inner)):
+                self.apply(given.args[0], given.with_args(one))
+            return module
         return UNKNOWN
 
     def _register(self, module: Instance, method: str, given: Given) -> None:
@@ -187,6 +200,11 @@ class Methods(Expressions):
         if name == "scale" and given.args:
             return given.args[0]
         return NUMBER if name == "get_scale" else UNKNOWN
+
+
+def _listed(modules: Iterable[Value], named: bool) -> Items:
+    """Modules as a loop goes through them, with or without their names."""
+    return Items(tuple(Items((UNKNOWN, one)) if named else one for one in modules))
 
 
 def _size(tensor: Tensor, given: Given) -> Value:

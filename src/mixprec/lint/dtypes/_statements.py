@@ -38,6 +38,8 @@ from mixprec.lint.dtypes.ops import CASTS
 __all__ = ["Statements"]
 
 MOST_UNROLLED = 8
+MOST_CONVERTED = 64
+"""Items that a loop is walked for one by one where it converts some of them, as with the layers of a network."""
 
 _GOES_ON = ""
 _HARMLESS = re.compile(
@@ -104,7 +106,9 @@ class Statements(Calls):
             inner = call.func.value
             if isinstance(value, Tensor) and isinstance(inner, (ast.Name, ast.Attribute)):
                 known = self.value(inner, frame)
-                if known is UNKNOWN or (isinstance(known, Tensor) and known.tags & value.tags - {Tag.LEARNED}):
+                if known is UNKNOWN or (
+                    isinstance(known, Tensor) and known.tags & value.tags - {Tag.LEARNED, Tag.ZEROED}
+                ):
                     self.bind(inner, value, frame)
         return _GOES_ON
 
@@ -232,7 +236,7 @@ class Statements(Calls):
 
     def _for(self, node: ast.For | ast.AsyncFor, frame: Frame) -> str:
         items = self.iterated(self.value(node.iter, frame))
-        if items.items is not None and len(items.items) <= MOST_UNROLLED:
+        if items.items is not None and len(items.items) <= (MOST_CONVERTED if _converts(node) else MOST_UNROLLED):
             for item in items.items:
                 self.bind(node.target, item, frame)
                 ended = self._iteration(node.body, frame)
@@ -311,6 +315,19 @@ class Statements(Calls):
         frame = self.modules.get(self.state.view.path)
         if frame is not None and autocast.node is not None:
             self.note("region", Given(autocast.node, frame, (autocast,)))
+
+
+def _converts(loop: ast.For | ast.AsyncFor) -> bool:
+    """Whether a loop converts what it goes through, in place: `for layer in net.modules(): layer.half()`."""
+    target = loop.target.elts[-1] if isinstance(loop.target, ast.Tuple) and loop.target.elts else loop.target
+    calls = (node.value for stmt in loop.body for node in ast.walk(stmt) if isinstance(node, ast.Expr))
+    return any(
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in CASTS
+        and ast.unparse(call.func.value) == ast.unparse(target)
+        for call in calls
+    )
 
 
 def _globals_of(node: ast.AST) -> frozenset[str]:

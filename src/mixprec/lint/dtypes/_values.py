@@ -72,6 +72,7 @@ class Tag(str, enum.Enum):
     UPCAST = "converted from 16 bits to float32 by the script"
     WRITTEN_FLOAT = "converted to float32 by the script, from something else"
     VANISHED = "a constant added to it rounded to nothing"
+    ZEROED = "exactly 0 wherever it was cut off at 0"
 
 
 NO_TAGS: frozenset[Tag] = frozenset()

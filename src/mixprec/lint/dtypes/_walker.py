@@ -11,11 +11,11 @@ from typing import Any
 from mixprec.lint._names import AUTOCASTS
 from mixprec.lint._view import FileView
 from mixprec.lint.dtypes._call import dtypes_of
-from mixprec.lint.dtypes._calls import is_module
 from mixprec.lint.dtypes._dtypes import FLOATS, Dtypes
 from mixprec.lint.dtypes._frame import Frame
 from mixprec.lint.dtypes._given import Given
 from mixprec.lint.dtypes._joins import element, joined, table
+from mixprec.lint.dtypes._layers import is_module
 from mixprec.lint.dtypes._region import OFF, OPEN
 from mixprec.lint.dtypes._statements import Statements
 from mixprec.lint.dtypes._values import (
@@ -50,7 +50,7 @@ class Walker(Statements):
         super().__init__(view, device)
         self.depth = 0
         self.walks: dict[ast.AST, int] = {}
-        self.stack: list[ast.AST] = []
+        self.stack: list[tuple[ast.AST, Instance | None]] = []
         self.entered: set[ast.AST] = set()
         self.memo: dict[Any, tuple[Value, int]] = {}
 
@@ -125,7 +125,7 @@ class Walker(Statements):
 
     def walk(self, function: Function, given: Given, open_arguments: bool = False) -> Value:
         """Walk into a function and give back what it returns."""
-        if function.node in self.stack or self.depth >= DEEPEST or self.walks.get(function.node, 0) >= MOST_WALKS:
+        if self._circles(function, given) or self.depth >= DEEPEST or self.walks.get(function.node, 0) >= MOST_WALKS:
             self.entered.add(function.node)
             self.state.effects += 1
             return UNKNOWN
@@ -145,13 +145,21 @@ class Walker(Statements):
         self._bind_parameters(function, frame, given, open_arguments)
         before = state.effects
         with self._leading(given, function):
-            value = self._walked(function, frame)
+            value = self._walked(function, frame, given.args[0] if given.args else None)
         self.memo[key] = value, state.effects - before
         return value
 
-    def _walked(self, function: Function, frame: Frame) -> Value:
+    def _circles(self, function: Function, given: Given) -> bool:
+        """Whether a function is called by itself; with one module after the other it goes down a tree, which ends."""
+        first = given.args[0] if given.args else None
+        if not isinstance(first, Instance) or not is_module(first):
+            return any(node is function.node for node, _ in self.stack)
+        return any(node is function.node and (module is None or module is first) for node, module in self.stack)
+
+    def _walked(self, function: Function, frame: Frame, first: Value | None) -> Value:
         self.depth += 1
-        self.stack.append(function.node)
+        module = first if isinstance(first, Instance) and is_module(first) else None
+        self.stack.append((function.node, module))
         loops, self.loops = self.loops, 0
         try:
             with self._decorated(function):

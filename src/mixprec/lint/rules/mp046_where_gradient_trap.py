@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
+from mixprec.lint.dtypes import Hit, Tag, Trace, held
 from mixprec.records import Finding, Severity
 
 STEEP = ("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "acos", "asin", "atanh")
@@ -49,6 +50,7 @@ def loss(model, x):
         """One finding per where, in a file that runs backward."""
         if not any(isinstance(c.func, ast.Attribute) and c.func.attr == "backward" for c in view.nodes(ast.Call)):
             return
+        cut = {id(hit.node) for hit in held(view, _of_cut_off)}
         for call in view.calls("torch.where"):
             if _has_no_gradient(view, call):
                 continue
@@ -56,7 +58,7 @@ def loss(model, x):
             if test is None:
                 continue
             tested = {ast.unparse(side) for side in (test.left, *test.comparators)}
-            steep = next((text for branch in call.args[1:] for text in _steep(branch) if text in tested), None)
+            steep = next((text for branch in call.args[1:] for text in _steep(branch, cut) if text in tested), None)
             if steep is not None:
                 message = f"The gradient of {steep} is NaN wherever the other branch is taken."
                 advice = f"Replace {steep} by a harmless value first (where), then apply the function."
@@ -83,10 +85,25 @@ def _test(view: FileView, node: ast.expr) -> ast.Compare | None:
     return node if isinstance(node, ast.Compare) else None
 
 
-def _steep(node: ast.expr) -> Iterator[str]:
-    """What a branch takes the logarithm or root of, or divides by."""
+def _of_cut_off(trace: Trace) -> Iterator[Hit]:
+    """Logarithms of what is learned and exactly 0 wherever a rectifier cut it off."""
+    for event in trace.of("log", "log2", "log10"):
+        tensor = event.tensor()
+        if tensor is not None and {Tag.ZEROED, Tag.LEARNED} <= tensor.tags:
+            yield Hit(event.node, "")
+
+
+def _steep(node: ast.expr, cut: set[int]) -> Iterator[str]:
+    """What a branch takes the logarithm or root of, or divides by; of a product where it is sure to reach 0."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
         yield ast.unparse(node.right)
+    if isinstance(node, (ast.BinOp, ast.UnaryOp)):
+        yield from (text for inner in ast.walk(node) if id(inner) in cut for text in _argument(inner))
+    yield from _argument(node)
+
+
+def _argument(node: ast.AST) -> Iterator[str]:
+    """What a logarithm or root is taken of."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in STEEP:
         return
     if isinstance(node.func.value, ast.Name) and node.func.value.id == "torch":

@@ -63,6 +63,16 @@ def _updates(trace: Trace, view: FileView) -> Iterator[Hit]:
             yield from _judged(event, 1 - decay)
     for event in trace.of("add"):
         yield from _judged(event, _share_of_sum(event.node, factors))
+    summed = {event.node: event for event in trace.of("add")}
+    for event in trace.of("copy"):
+        source = event.node.args[0] if isinstance(event.node, ast.Call) and event.node.args else None
+        made = summed.get(source) if source is not None else None
+        if (
+            made is not None
+            and not (isinstance(made.result, Tensor) and made.result.low)
+            and _holds(source, event.node)
+        ):
+            yield from _judged(event, _share_of_sum(made.node, factors))
 
 
 def _number(value: Value, node: ast.AST, place: int, keyword: str, view: FileView) -> float | None:
@@ -99,6 +109,14 @@ def _share_of_sum(node: ast.AST, factors: Mapping[ast.AST, float | None]) -> flo
     if len(known) == 2 and abs(sum(known) - 1) < 1e-9 and min(known) > 0:
         return min(known)
     return None
+
+
+def _holds(total: ast.AST | None, copy: ast.AST) -> bool:
+    """`average.copy_(decay * average + ...)`: whether what is written is made of what was there."""
+    target = copy.func.value if isinstance(copy, ast.Call) and isinstance(copy.func, ast.Attribute) else None
+    sides = [total.left, total.right] if isinstance(total, ast.BinOp) else []
+    parts = [part for side in sides if isinstance(side, ast.BinOp) for part in (side.left, side.right)]
+    return target is not None and any(ast.dump(part) == ast.dump(target) for part in parts)
 
 
 def _factor(event: Event) -> float | None:

@@ -52,8 +52,31 @@ def average(losses):
 def _additions(trace: Trace, view: FileView) -> Iterator[Hit]:
     for event in trace.of("add"):
         total = event.tensor()
-        if total is not None and total.low and Tag.ACCUMULATOR in total.tags and _repeats(event, total, view):
+        if total is None or not total.low or not _repeats(event, total, view):
+            continue
+        if Tag.ACCUMULATOR in total.tags or (_is_zeros(total.origin, view) and _counts(event.node, view)):
             yield Hit(event.node, f"The total is {spoken(total)} and stops growing.")
+
+
+_COUNTS = frozenset({"bincount", "count_nonzero", "histc", "histogramdd"})
+
+
+def _is_zeros(made: ast.AST | None, view: FileView) -> bool:
+    """Whether a total was made as zeros, of however many elements."""
+    name = view.dotted(made.func) if isinstance(made, ast.Call) else None
+    return name is not None and name.rpartition(".")[2] in ("zeros", "zeros_like", "new_zeros")
+
+
+def _counts(node: ast.AST, view: FileView) -> bool:
+    """Whether what is added are counts: how often each class was met, how many answers were right."""
+    added = node.value if isinstance(node, ast.AugAssign) else node.right if isinstance(node, ast.BinOp) else None
+    if isinstance(node, ast.Call) and node.args:
+        added = node.args[0]
+    if isinstance(added, ast.Name):
+        values = view.assignments(view.function(node) or view.tree).get(added.id, ())
+        added = values[0] if len(values) == 1 else None
+    calls = [part for part in ast.walk(added) if isinstance(part, ast.Call)] if added is not None else []
+    return any(isinstance(call.func, ast.Attribute) and call.func.attr in _COUNTS for call in calls)
 
 
 def _repeats(event: Event, total: Tensor, view: FileView) -> bool:

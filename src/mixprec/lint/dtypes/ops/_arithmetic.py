@@ -163,7 +163,7 @@ def _div(call: Call) -> Value:
     if not isinstance(value, Tensor):
         return value
     tensor = as_tensor(first)
-    kept = tensor.tags & {Tag.GRADIENT, Tag.POSITION} if tensor is not None else NO_TAGS
+    kept = tensor.tags & {Tag.GRADIENT, Tag.POSITION, Tag.ZEROED} if tensor is not None else NO_TAGS
     divided = replace(value, tags=value.tags | kept | _scaled(first, second) | {Tag.DIVIDED})
     if divided.dtypes is not None and call.name != "floor_divide" and not call.inplace:
         return replace(divided, dtypes=promote_with_number(divided.dtypes, 0.5))

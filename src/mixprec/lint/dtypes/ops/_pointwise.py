@@ -84,6 +84,13 @@ def _probability(call: Call) -> Value:
     return value if tensor is None else replace(value, tags=tags, rank0=tensor.rank0, shape=tensor.shape)
 
 
+def _rectified(call: Call) -> Value:
+    """What is below 0 becomes 0."""
+    value, tensor = _like(lambda b: b.clamp(0.0, 6.0 if call.name == "relu6" else math.inf))(call), call.tensor()
+    cut = isinstance(value, Tensor) and tensor is not None and tensor.bounds.low < 0
+    return replace(value, tags=value.tags | {Tag.ZEROED}) if cut and isinstance(value, Tensor) else value
+
+
 def _clamp(call: Call) -> Value:
     tensor = call.tensor()
     if tensor is None:
@@ -104,10 +111,11 @@ def _kept(tensor: Tensor, low: float | None, high: float | None) -> frozenset[Ta
     """The tags that clamping leaves true: a bound that the dtype can hold keeps values away from 0 or 1."""
     gone = {Tag.NORMALISED, Tag.UPCAST, Tag.WRITTEN_FLOAT}
     if low is not None and low > 0 and not vanishes(low, tensor):
-        gone |= {Tag.REACHES_ZERO, Tag.VANISHED}
+        gone |= {Tag.REACHES_ZERO, Tag.VANISHED, Tag.ZEROED}
     if high is not None and high < 1 and all(_below_one(high, name) for name in tensor.dtypes or ()):
         gone |= {Tag.REACHES_ONE}
-    return tensor.tags - gone
+    cut = low == 0 and tensor.bounds.low < 0
+    return tensor.tags - gone | (frozenset({Tag.ZEROED}) if cut else NO_TAGS)
 
 
 def _below_one(number: float, dtype: str) -> bool:
@@ -138,8 +146,6 @@ _BOUNDED: dict[str, Callable[[Bounds], Bounds]] = {
     "logsigmoid": _same(Bounds(-math.inf, 0.0)),
     "neg": lambda b: -b,
     "reciprocal": lambda b: Bounds(1.0, 1.0) / b,
-    "relu": lambda b: b.clamp(0.0, math.inf),
-    "relu6": lambda b: b.clamp(0.0, 6.0),
     "rsqrt": _same(NOT_NEGATIVE),
     "sign": _same(Bounds(-1.0, 1.0)),
     "sin": _same(Bounds(-1.0, 1.0)),
@@ -156,6 +162,7 @@ POINTWISE: dict[str, Handler] = {
     **dict.fromkeys(_TRUTHS.split(), _truth),
     **dict.fromkeys(_COUNTS.split(), _count),
     **dict.fromkeys(("clamp", "clamp_max", "clamp_min", "clip"), _clamp),
+    **dict.fromkeys(("relu", "relu6"), _rectified),
     **dict.fromkeys(("sigmoid", "softmax", "special_expit"), _probability),
     "sqrt": _like(Bounds.root, frozenset({Tag.VANISHED})),
 }
