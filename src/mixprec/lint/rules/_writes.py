@@ -72,10 +72,23 @@ def _of_object(view: FileView, owner: ast.expr, written: str) -> str | None:
     if init is None or not isinstance(made, ast.Call) or not written.startswith("self."):
         return None
     given = dict(zip((arg.arg for arg in init.args.args[1:]), map(ast.unparse, made.args), strict=False))
+    given |= {keyword.arg: ast.unparse(keyword.value) for keyword in made.keywords if keyword.arg is not None}
     for stmt in init.body:
-        if isinstance(stmt, ast.Assign) and written in map(ast.unparse, stmt.targets):
-            return given.get(ast.unparse(stmt.value))
+        for target, value in _pairs(stmt):
+            if ast.unparse(target) == written:
+                return given.get(ast.unparse(value))
     return None
+
+
+def _pairs(stmt: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """(target, value) of an assignment, each of several for itself: `self.a, self.b = a, b`."""
+    if not isinstance(stmt, ast.Assign):
+        return
+    for target in stmt.targets:
+        if isinstance(target, ast.Tuple) and isinstance(stmt.value, ast.Tuple):
+            yield from zip(target.elts, stmt.value.elts, strict=False)
+        else:
+            yield target, stmt.value
 
 
 def _loops(node: ast.AST) -> Iterator[str]:
@@ -89,10 +102,13 @@ def _loops(node: ast.AST) -> Iterator[str]:
 
 
 def _over(target: ast.expr, source: ast.expr) -> Iterator[tuple[str, str]]:
-    """(loop variable, module) for `p` over `module.parameters()`, alone or in a zip."""
+    """(loop variable, module) for `p` over `module.parameters()`, with or without its name, alone or in a zip."""
     if not isinstance(source, ast.Call):
         return
-    if isinstance(source.func, ast.Attribute) and source.func.attr == "parameters" and isinstance(target, ast.Name):
+    if isinstance(source.func, ast.Attribute) and source.func.attr == "named_parameters":
+        if isinstance(target, ast.Tuple) and len(target.elts) == 2 and isinstance(target.elts[1], ast.Name):
+            yield target.elts[1].id, ast.unparse(source.func.value)
+    elif isinstance(source.func, ast.Attribute) and source.func.attr == "parameters" and isinstance(target, ast.Name):
         yield target.id, ast.unparse(source.func.value)
     elif last_name(source.func) == "zip" and isinstance(target, ast.Tuple):
         for item, argument in zip(target.elts, source.args, strict=False):

@@ -9,6 +9,7 @@ from mixprec.lint._names import SCALERS
 from mixprec.lint._rule import FixSafety, Rule
 from mixprec.lint._view import FileView
 from mixprec.lint.protocol import facts, last_name
+from mixprec.lint.rules._registries import incomplete
 from mixprec.records import Finding, Severity
 
 _MODELS = ("ema", "model", "net", "param", "policy", "weight")
@@ -77,6 +78,9 @@ torch.save(
             for stmt in _checkpoints(view, saved):
                 text = "This checkpoint holds the optimizer's state but not the scaler's: the loss scale is lost."
                 yield self.finding(view, stmt, text, fix=self.fix('Add "scaler": scaler.state_dict().'))
+            for held in incomplete(view, saved):
+                text = "The state of everything in this dict is saved, and the scaler is not in it: its scale is lost."
+                yield self.finding(view, held, text, fix=self.fix('Add "scaler": scaler.'))
             return
         loaded = _stated(view, "load_state_dict")
         optimizers = [call for call in loaded if _of_optimizer(view, call)]
