@@ -1,4 +1,4 @@
-"""A run is watched without a change to its loop, and without waiting for it: what a step left is read once it is here."""
+"""A run is watched without a change to its loop, and without a wait for it: what a step left is read once it arrives."""
 
 from __future__ import annotations
 

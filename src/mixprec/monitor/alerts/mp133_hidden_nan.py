@@ -11,7 +11,6 @@ import math
 from mixprec.monitor.alerts._rule import Rule, Window, seen
 from mixprec.records import Finding, Severity
 
-
 SEARCHING = 4
 """Skipped steps at the start of a run whose losses are bad, from which on the scale is no explanation."""
 
