@@ -1,4 +1,4 @@
-"""A run is watched without a change to its loop, and without a wait for it: what a step left is read once it arrives."""
+"""A run is watched without a change to its loop, or a wait for it: what a step left is read once it has arrived."""
 
 from __future__ import annotations
 
