@@ -6,7 +6,7 @@ twice: what the two differ by, nobody's watching has cost.
 
 A turn is several steps in a row, after one that is not timed: in a training every step follows one of its own, and
 finds its code and data where that left them. A single step between those of other models does not. A turn ends when
-what it left has been recorded; a monitor records about as many steps of the tiny model at once as a turn has.
+what it left has been recorded; of the tiny model it has as many steps as a monitor records at once, those of 0.2 s.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Size:
 
 
 SIZES = (
-    Size("tiny", "tiny GPT: 2 blocks, width 64, 4×64 tokens, one thread", 64, 2, 2, 64, 4, turn=12, threads=1),
+    Size("tiny", "tiny GPT: 2 blocks, width 64, 4×64 tokens, one thread", 64, 2, 2, 64, 4, turn=24, threads=1),
     Size("medium", "medium GPT: 4 blocks, width 256, 8×256 tokens", 256, 4, 4, 256, 8, turn=2),
 )
 
