@@ -18,6 +18,7 @@ from mixprec._trace import user_site
 from mixprec.doctor._arm import ScalerRecord
 from mixprec.doctor._recorder._crash import crash_of
 from mixprec.doctor._recorder._events import Events
+from mixprec.doctor._recorder._graph import nodes_under
 from mixprec.doctor._recorder._matched import matched
 from mixprec.doctor._recorder._modules import Modules
 from mixprec.doctor._recorder._numbers import dtype_name, first_tensors, global_norm
@@ -444,12 +445,7 @@ def _made_at(outputs: tuple[Tensor, ...]) -> dict[str, Any]:
 def _leaves(outputs: tuple[Tensor, ...]) -> Iterator[Tensor]:
     """The leaves of a small graph; those of the first nodes of a large one."""
     yield from (tensor for tensor in outputs if tensor.is_leaf)
-    nodes: list[Any] = [tensor.grad_fn for tensor in outputs if tensor.grad_fn is not None]
-    for node in nodes:
-        if hasattr(node, "variable"):
-            yield node.variable
-        if len(nodes) < REACH:
-            nodes += [after for after, _ in node.next_functions if after is not None and after not in nodes]
+    yield from (node.variable for node in nodes_under(outputs, REACH) if hasattr(node, "variable"))
 
 
 def _keys(value: Any) -> list[str]:

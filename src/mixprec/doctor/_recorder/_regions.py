@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from mixprec._trace import user_site
 from mixprec.doctor._arm import RegionRecord
+from mixprec.doctor._recorder._graph import nodes_under
 from mixprec.doctor._recorder._numbers import dtype_name
 from mixprec.doctor._recorder._scene import Scene
 from mixprec.records import Location
@@ -118,12 +119,6 @@ class Regions:
 
 def _cast_leaves(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
     """The leaves whose casts the graph of `outputs` goes through; of a large one those of its first nodes."""
-    nodes: dict[Any, None] = dict.fromkeys(tensor.grad_fn for tensor in outputs if tensor.grad_fn is not None)
-    pending = list(nodes)
-    for node in pending:
-        for after, _ in node.next_functions:
-            if node.name() == CAST and hasattr(after, "variable"):
-                yield after.variable
-            elif after is not None and after not in nodes and len(nodes) < REACH:
-                nodes[after] = None
-                pending.append(after)
+    for node in nodes_under(outputs, REACH):
+        if node.name() == CAST:
+            yield from (after.variable for after, _ in node.next_functions if hasattr(after, "variable"))
