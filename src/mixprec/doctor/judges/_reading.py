@@ -23,6 +23,7 @@ __all__ = [
     "courses",
     "event_run",
     "failure",
+    "finite_loss",
     "learns_less",
     "losses",
     "low_dtype",
@@ -117,11 +118,16 @@ def sound(arm: Arm | None) -> bool:
     return arm is not None and arm.ended in ("finished", "stopped") and failure(arm) is None
 
 
+def finite_loss(step: StepRecord) -> bool:
+    """Whether nothing is known against the step's loss."""
+    return step.loss is None or math.isfinite(step.loss)
+
+
 def _failures_of_steps(arm: Arm) -> Iterator[Failure]:
     for steps in courses(arm):
         began = skips(steps).warm_up
         for step in steps[began if began < len(steps) else 0 :]:  # a penalty may hold scaled gradients that overflow
-            if step.loss is not None and not math.isfinite(step.loss):
+            if not finite_loss(step):
                 yield Failure("loss", step.iteration, f"{step.loss}")
                 break
         bad = next((step for step in steps if not step.weights_finite), None)

@@ -10,7 +10,7 @@ import math
 from mixprec.doctor._arm import Arm, Examination, StepRecord
 from mixprec.doctor.judges._located import MATMULS, Fault, culprit
 from mixprec.doctor.judges._masks import constant_that_overflows
-from mixprec.doctor.judges._reading import courses, failure, observed
+from mixprec.doctor.judges._reading import courses, failure, finite_loss, observed
 from mixprec.doctor.judges._say import say
 from mixprec.doctor.judges.poisoned_state import restored_bad
 from mixprec.records import Confidence, Evidence, Location, Verdict
@@ -56,7 +56,7 @@ def _read_from(arm: Arm, fault: Fault | None) -> Location:
 
 def _harmed(step: StepRecord) -> bool:
     """Whether the step failed: a mask of minus infinity among the inputs harms nothing."""
-    return step.skipped or not step.weights_finite or (step.loss is not None and not math.isfinite(step.loss))
+    return step.skipped or not step.weights_finite or not finite_loss(step)
 
 
 def _broken_before(arm: Arm, batch: StepRecord) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from mixprec.doctor._arm import Arm, Examination, TracedOp
 from mixprec.doctor.judges._located import packet, traced
-from mixprec.doctor.judges._reading import observed
+from mixprec.doctor.judges._reading import finite_loss, observed
 from mixprec.doctor.judges._say import lint_finding, say
 from mixprec.records import Confidence, Evidence, Location, Severity, Verdict
 
@@ -41,7 +39,7 @@ def _filtered(examination: Examination) -> Verdict | None:
     if arm is None or (lint is None and not seen):
         return None
     at = lint.location if lint is not None else Location(**(seen or {}))
-    bad = next((step for step in arm.steps if step.loss is not None and not math.isfinite(step.loss)), None)
+    bad = next((step for step in arm.steps if not finite_loss(step)), None)
     if bad is None:
         return None
     return say(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from mixprec.doctor._arm import Arm, Event, Examination, StepRecord
 from mixprec.doctor.judges._located import Fault, culprit_of, faults
-from mixprec.doctor.judges._reading import computes_low, event_run, observed
+from mixprec.doctor.judges._reading import computes_low, event_run, finite_loss, observed
 from mixprec.doctor.judges._say import say
 from mixprec.doctor.judges.divergence import diverges
 from mixprec.records import Confidence, Evidence, Location, Verdict
@@ -39,15 +39,13 @@ def _first_bad(arm: Arm, optimizer: int) -> Sequence[StepRecord] | None:
     """One step of all ranks, the first in which some ranks' loss is not finite and the others' is as ever."""
     courses = [[s for s in arm.of(optimizer, rank) if s.finished] for rank in range(arm.ranks)]
     for attempts in zip(*courses, strict=False):
-        bad = [step for step in attempts if not _finite(step)]
+        bad = [step for step in attempts if not finite_loss(step)]
         if bad:
-            calm = all(_calm(step, course[0]) for step, course in zip(attempts, courses, strict=True) if _finite(step))
+            calm = all(
+                _calm(step, course[0]) for step, course in zip(attempts, courses, strict=True) if finite_loss(step)
+            )
             return attempts if calm and len(bad) < len(attempts) else None
     return None
-
-
-def _finite(step: StepRecord) -> bool:
-    return step.loss is None or math.isfinite(step.loss)
 
 
 def _calm(step: StepRecord, first: StepRecord) -> bool:
@@ -58,7 +56,7 @@ def _calm(step: StepRecord, first: StepRecord) -> bool:
 
 def _alone(attempts: Sequence[StepRecord] | None) -> frozenset[int]:
     """The ranks whose loss is not finite."""
-    return frozenset(step.rank for step in attempts or () if not _finite(step))
+    return frozenset(step.rank for step in attempts or () if not finite_loss(step))
 
 
 def _spreads(arm: Arm, attempts: Sequence[StepRecord]) -> bool:
@@ -66,12 +64,12 @@ def _spreads(arm: Arm, attempts: Sequence[StepRecord]) -> bool:
 
     One bad batch that the scaler skips on all ranks is over with that step.
     """
-    well = next(step for step in attempts if _finite(step))
-    ill = next(step for step in attempts if not _finite(step))
+    well = next(step for step in attempts if finite_loss(step))
+    ill = next(step for step in attempts if not finite_loss(step))
     norm = well.grad_norm if well.grad_norm_at_step is None else well.grad_norm_at_step
     broken = (norm is not None and not math.isfinite(norm)) or not well.weights_finite
     later = [step for step in arm.of(ill.optimizer, ill.rank) if step.index > ill.index and step.finished]
-    return broken and 2 * sum(not _finite(step) or not step.weights_finite for step in later) >= len(later)
+    return broken and 2 * sum(not finite_loss(step) or not step.weights_finite for step in later) >= len(later)
 
 
 def _say(examination: Examination, arm: Arm, attempts: Sequence[StepRecord], control: Arm | None) -> Verdict:
@@ -84,7 +82,7 @@ def _say(examination: Examination, arm: Arm, attempts: Sequence[StepRecord], con
     evidence += [
         Evidence(f"gradient norm of rank {step.rank}", step.grad_norm, arm=arm.name, step=step.iteration)
         for step in attempts
-        if _finite(step)
+        if finite_loss(step)
     ]
     fault = _fault(examination, ill)
     if fault is not None:

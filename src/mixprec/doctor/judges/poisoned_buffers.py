@@ -6,11 +6,10 @@ later steps fail, the buffers are a consequence and no cause; one that holds inf
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from mixprec.doctor._arm import Arm, Examination, ModuleRecord, StepRecord
-from mixprec.doctor.judges._reading import courses, observed
+from mixprec.doctor.judges._reading import courses, finite_loss, observed
 from mixprec.doctor.judges._say import say
 from mixprec.records import Confidence, Evidence, Location, Verdict
 
@@ -34,7 +33,9 @@ def judge(examination: Examination) -> Verdict | None:
 
 def _turned(steps: Sequence[StepRecord], broke: int) -> bool:
     """Whether the buffers were finite before: one was measured then, or this forward itself went wrong."""
-    return any(map(_measured, steps[:broke])) or steps[broke].first_bad_module is not None or not _finite(steps[broke])
+    return (
+        any(map(_measured, steps[:broke])) or steps[broke].first_bad_module is not None or not finite_loss(steps[broke])
+    )
 
 
 def _lasts(after: Sequence[StepRecord]) -> bool:
@@ -47,12 +48,8 @@ def _measured(step: StepRecord) -> bool:
     return step.iteration < 3 or step.iteration % 10 == 0
 
 
-def _finite(step: StepRecord) -> bool:
-    return step.loss is None or math.isfinite(step.loss)
-
-
 def _sound(step: StepRecord) -> bool:
-    return not step.skipped and _finite(step)
+    return not step.skipped and finite_loss(step)
 
 
 def _say(arm: Arm, step: StepRecord, later: int) -> Verdict:
