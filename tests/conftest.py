@@ -48,14 +48,15 @@ def run_ranks() -> Callable[..., list[int]]:
 @pytest.fixture(autouse=True)
 def _no_hook_is_left() -> Iterator[None]:
     """A test that leaves a hook or a tap behind changes what every later test sees."""
-    before = _global_hooks()
+    hooks, methods = _global_hooks(), _scaler_methods()
     yield
-    left = [hook for hook in _global_hooks() if hook not in before]
+    left = [hook for hook in _global_hooks() if hook not in hooks]
+    left += [method for method in _scaler_methods() if methods and method not in methods]  # torch may be new as well
     assert not left, f"left in torch: {left}"
 
 
 def _global_hooks() -> list[Any]:
-    """Hooks on all modules and all optimizers, and the scaler's methods as they are."""
+    """Hooks on all modules and all optimizers."""
     places = ("torch.nn.modules.module", "torch.optim.optimizer")
     tables = [
         (name, table)
@@ -64,12 +65,14 @@ def _global_hooks() -> list[Any]:
         for name, table in vars(sys.modules[place]).items()
         if name.startswith("_global_") and isinstance(table, dict)
     ]
+    return [(name, hook) for name, table in tables for hook in table.items() if not _is_ours(hook[1])]
+
+
+def _scaler_methods() -> list[Any]:
+    """The scaler's methods as they are; none while torch is not imported."""
     scaler = sys.modules.get("torch.amp.grad_scaler")
     methods = vars(scaler.GradScaler) if scaler is not None else {}
-    return [
-        *((name, hook) for name, table in tables for hook in table.items() if not _is_ours(hook[1])),
-        *((name, methods[name]) for name in ("scale", "step", "update") if name in methods),
-    ]
+    return [(name, methods[name]) for name in ("scale", "step", "update") if name in methods]
 
 
 def _is_ours(hook: Any) -> bool:
